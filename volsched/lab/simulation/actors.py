@@ -258,6 +258,22 @@ class Others:
             if spec(it).get("unschedulable"):
                 self._patch(NODE, [it], 0, {"spec": {"unschedulable": None}})
 
+    def give_up_stuck_pods(self) -> None:
+        """Owners delete pods of which one claim is stored on a misfit, where no volume is made for another.
+
+        What an external provisioner made, or what may hold data, stays with its claim (docs/binding.md): only a
+        person can decide.
+        """
+        misfits = {metadata(it)["name"] for it in self._list(NODE) if ZONE not in metadata(it).get("labels", {})}
+        stored = {metadata(it)["name"] for it in self._list(VOLUME) if misfits and _hosts(it) & misfits}
+        claims = {metadata(it)["name"]: spec(it) for it in self._list(CLAIM)}
+        for pod in self._list(POD):
+            used = [claims[name] for name in _claims(pod) if name in claims]
+            is_held = any(it.get("volumeName") in stored for it in used)
+            is_refused = any(it.get("storageClassName") == "inside" and not it.get("volumeName") for it in used)
+            if is_held and is_refused and not spec(pod).get("nodeName"):
+                self._delete(POD, [pod], 0)
+
     def _delete_pod(self, pick: int) -> bool:
         return self._delete(POD, self._list(POD), pick)
 
@@ -290,6 +306,13 @@ class Others:
         it = metadata(found[pick % len(found)])
         self.api.delete(kind, f"{it['namespace']}/{it['name']}" if "namespace" in it else it["name"])
         return True
+
+
+def _hosts(volume: Manifest) -> set[str]:
+    """The only nodes that reach it, where its terms name them."""
+    terms = spec(volume).get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms", ())
+    named = [it["values"] for term in terms for it in term.get("matchExpressions", ()) if it["key"] == HOSTNAME]
+    return {host for hosts in named for host in hosts}
 
 
 def _claims(pod: Manifest) -> list[str]:

@@ -54,6 +54,8 @@ def calm_down(run: "Simulation") -> list[Violation]:
         if violations or run.found:
             return violations
         before, abroad = watching.lookout.position, _head_abroad(run)
+        with lives.aside():
+            run.place.write(run.place.others.give_up_stuck_pods)
         lives.now += QUIET[still]
         _round(run, everybody=still == len(QUIET) - 1)
         violations = watching.look(lives.commits) + watching.too_many_plans(since)
