@@ -71,9 +71,16 @@ def pytest_collection_finish() -> None:
 @contextmanager
 def passable_directory() -> Iterator[Path]:
     """Where we are root PostgreSQL runs as somebody else, to whom the next run of pytest closes its directory."""
-    with tempfile.TemporaryDirectory(prefix="volsched-postgres-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix="volsched-test-", ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
         yield Path(directory)
+
+
+@pytest.fixture
+def passable_path() -> Iterator[Path]:
+    """In place of `tmp_path`, for a test that starts a stack: it restarts PostgreSQL in the middle."""
+    with passable_directory() as directory:
+        yield directory
 
 
 @contextmanager

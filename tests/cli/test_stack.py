@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.stack.local_stacks import passable
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import collection
@@ -27,9 +26,8 @@ def run(*words: str, code: int = 0) -> str:
     return ran.stdout + ran.stderr
 
 
-def test_up_status_logs_a_crash_and_down(tmp_path: Path) -> None:
-    passable(tmp_path)
-    stack, port = Stack(tmp_path / "a stack"), free_port()
+def test_up_status_logs_a_crash_and_down(passable_path: Path) -> None:
+    stack, port = Stack(passable_path / "a stack"), free_port()
     where = ("--dir", str(stack.directory))
     try:
         assert "start one with: volsched stack up" in run("status", *where, code=3)
@@ -83,11 +81,10 @@ def test_up_status_logs_a_crash_and_down(tmp_path: Path) -> None:
     ],
 )
 def test_a_slip_of_the_pen_is_told_before_anything_starts(
-    tmp_path: Path, words: tuple[str, ...], told: str
+    passable_path: Path, words: tuple[str, ...], told: str
 ) -> None:
-    passable(tmp_path)
-    assert told in run(*words, "--dir", str(tmp_path / "stack"), code=2)
-    assert not (tmp_path / "stack" / "state.json").exists()
+    assert told in run(*words, "--dir", str(passable_path / "stack"), code=2)
+    assert not (passable_path / "stack" / "state.json").exists()
 
 
 def test_secrets_are_made_once_and_certificates_anew(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from volsched.lab.conformance.live_scenario import judged, read_scenario, scenar
 SAMPLE = ("static-two-claims", "reclaim-retain-immediate", "ext-mixed", "sts-parallel", "limit-wffc-static")
 
 
-def test_they_end_as_on_a_real_control_plane(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_end_as_on_a_real_control_plane(passable_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenarios = [read_scenario(file) for file in scenario_files([Path(__file__).parent / "scenarios"])]
     sample = [it for it in scenarios if FULL or it.name.partition("-")[2] in SAMPLE]
     assert FULL or len(sample) == len(SAMPLE)
-    with local_stack(tmp_path / "stack", controller=("--without", "node-agent")) as stack:
+    with local_stack(passable_path / "stack", controller=("--without", "node-agent")) as stack:
         server = RemoteServer(url=stack.urls["api"])
         began, failed = time.monotonic(), {}
         for number, scenario in enumerate(sample, 1):

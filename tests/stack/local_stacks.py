@@ -12,8 +12,7 @@ from volsched.lab.stack.services import write_definition
 
 @contextmanager
 def local_stack(directory: Path, *, controller: Sequence[str] = (), **scale: int) -> Iterator[Stack]:
-    """`controller`: words that its command gets besides."""
-    passable(directory.parent)
+    """`directory` is below a `passable_path`. `controller`: words that its command gets besides."""
     definition = prepare(directory, api_port=free_port(), scale=scale, durable=False)
     changed = tuple(
         replace(it, command=(*it.command, *controller)) if it.name == "controller" else it
@@ -27,10 +26,3 @@ def local_stack(directory: Path, *, controller: Sequence[str] = (), **scale: int
         yield stack
     finally:
         stack.down()
-
-
-def passable(directory: Path) -> None:
-    """Where we are root, PostgreSQL runs as somebody else, who must be able to pass through to its data."""
-    for it in (directory, *directory.parents):
-        if it.stat().st_mode & 0o001 == 0:
-            it.chmod(it.stat().st_mode | 0o011)

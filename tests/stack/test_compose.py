@@ -14,7 +14,6 @@ import yaml
 
 from tests.stack.compose_smoke import compose_command
 from tests.stack.composed import FILE, ROOT, Local, compose, seconds, started_by_default
-from tests.stack.local_stacks import passable
 from tests.stack.work import bound_pods, leg_moves
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS, wait_until
@@ -142,11 +141,10 @@ def test_a_stack_that_is_not_durable_keeps_what_was_committed_when_its_server_is
 
 
 @pytest.fixture
-def composed(tmp_path: Path) -> Iterator[tuple[Stack, Local]]:
+def composed(passable_path: Path) -> Iterator[tuple[Stack, Local]]:
     if shutil.which("sh") is None:
         pytest.skip("the health check of Redis needs a shell")
-    passable(tmp_path)
-    directory = tmp_path / "compose"
+    directory = passable_path / "compose"
     directory.mkdir(mode=0o711)
     local = Local(directory)
     local.prepare()

@@ -53,13 +53,13 @@ def test_a_pod_whose_answer_got_lost_does_not_make_up_for_one_that_has_no_node(s
     assert lost(sqlite, 3) == 2
 
 
-def test_an_upgrade_by_restarting_everything_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    with local_stack(tmp_path / "stack") as stack:
+def test_an_upgrade_by_restarting_everything_under_load_loses_and_doubles_nothing(passable_path: Path) -> None:
+    with local_stack(passable_path / "stack") as stack:
         database = open_database(stack.database_url)
         client = LoadClient(stack.urls["api"])
         prepare_cluster(client, nodes=4, volumes=VOLUMES)
         load = Load(client, PODS_PER_SECOND, most=VOLUMES)
-        upgrade(stack, next_version(tmp_path / "next"))
+        upgrade(stack, next_version(passable_path / "next"))
         with database.read() as connection:
             assert revision_of(connection) == NEXT
         # The old processes work on the new tables until each is restarted.
