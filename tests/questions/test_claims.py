@@ -156,6 +156,28 @@ def test_data_is_never_used_used_or_unknown_and_says_why(database: Database) -> 
     assert why.startswith("pods were not heard of until")
 
 
+def test_what_was_never_used_is_not_told_by_a_store_that_nobody_keeps_up(database: Database) -> None:
+    """A follower that was killed has written no gap: the next one does."""
+    cluster = GivenCluster()
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    cluster.put("PersistentVolumeClaim", claim("data"))
+    settle(observer, NOW + SECOND)
+
+    def told(now: int) -> tuple[str, str]:
+        (found,) = claim_data(QuestionContext(store=database, now=now), ClaimDataParameters()).items
+        return found["data"], found["why"]
+
+    assert told(NOW + SECOND)[0] == "never-used"
+    assert told(NOW + 600 * SECOND) == (
+        "unknown",
+        f"pods were not heard of since {time_text(NOW)}; is the follower running?",
+    )
+    # Heard of in time, though a while later: it was there all the while.
+    settle(observer, NOW + 600 * SECOND)
+    assert told(NOW + 600 * SECOND)[0] == "never-used"
+
+
 def test_a_volume_that_is_given_on_with_unknown_contents_is_told(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("PersistentVolumeClaim", claim("first", "v1", **{BIND_COMPLETED.replace("/", "__"): "yes"}))

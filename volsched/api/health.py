@@ -17,7 +17,7 @@ from volsched.log.errors import StoreError
 from volsched.log.integrity.anchors import AnchorNotes, anchor_notes
 from volsched.log.leases import LeaseStanding
 from volsched.log.leases import standings as standings_of
-from volsched.log.observed_cluster import Gap, KnownCursor, drifted_kinds, gaps, known_cursors
+from volsched.log.observed_cluster import MOST_SILENT, Gap, KnownCursor, drifted_kinds, gaps, known_cursors
 from volsched.log.reads.lookups import Gauges, read_gauges
 from volsched.log.reads.tail import read_head
 from volsched.log.tokens import contradicted_tokens
@@ -27,9 +27,6 @@ from volsched.runtime.clock import SECOND, Clock
 
 MOST_LAG = 10_000
 """Events that the reader behind the watches may lag before we report not ready."""
-
-MOST_SILENT = 180
-"""Seconds without a word of a kind: a quiet one is heard of by bookmarks, at least every two minutes."""
 FULL_FOR = 30 * SECOND
 """After a write that found the disk full, unless another one has succeeded since."""
 LEAST_FREE = 2**20
@@ -96,8 +93,8 @@ def cluster_trouble(services: Services) -> str | None:
     if not cursors:
         return "the cluster is being listed for the first time"
     kind, oldest = min(cursors.items(), key=lambda it: it[1].heard_at)
-    silent = (services.clock() - oldest.heard_at) // SECOND
-    return None if silent <= MOST_SILENT else f"the cluster was not heard of {kind} for {silent} s"
+    silent = services.clock() - oldest.heard_at
+    return None if silent <= MOST_SILENT else f"the cluster was not heard of {kind} for {silent // SECOND} s"
 
 
 def _clock(head: Head, now: int) -> str | None:

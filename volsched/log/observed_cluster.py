@@ -20,11 +20,14 @@ from volsched.log.events.fold import Decision, States
 from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
 from volsched.log.reads.tail import read_stream
 from volsched.log.rows import VIEWS
+from volsched.runtime.clock import SECOND
 
 _pods, _cursors = tables.observed_pods, tables.mirror_cursors
 PROJECTION = "(projection)"
 """A row among the cursors: it is the fingerprint of what is kept of an object."""
 ATTACHED, GAP, RESTORED, DRIFT = "ClusterAttached", "MirrorGap", "ClusterRestored", "MirrorDrift"
+MOST_SILENT = 180 * SECOND
+"""Without a word of a kind: a quiet one is heard of by bookmarks, at least every two minutes."""
 
 
 @dataclass(frozen=True, slots=True)

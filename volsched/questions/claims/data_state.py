@@ -2,7 +2,8 @@
 
 A cluster that is only followed has no field that says so. That a pod with the claim had a node, or that its volume
 was attached, proves use. That neither ever was proves the contrary only where pods were heard of without a gap
-since the claim was made; everything else is unknown, and counts as used wherever data could be lost.
+since the claim was made, and are still heard of; everything else is unknown, and counts as used wherever data
+could be lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from sqlalchemy import Connection
 from volsched.kube.manifest import Manifest, metadata, spec, uid
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
-from volsched.log.observed_cluster import attached_cluster, gaps, known_cursors
+from volsched.log.observed_cluster import MOST_SILENT, attached_cluster, gaps, known_cursors
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.tail import read_stream, tails
 from volsched.questions.audit.answers import Answer, time_text
@@ -38,7 +39,7 @@ def claim_data(context: QuestionContext, parameters: ClaimDataParameters) -> Ans
             and it.manifest is not None
             and parameters.claims_in in (None, key.partition("/")[0])
         }
-        known = data_of(connection, claims)
+        known = data_of(connection, claims, now=context.now)
     return Answer(
         items=[
             {"claim": key, "volume": spec(claim).get("volumeName"), "data": known[key][0], "why": known[key][1]}
@@ -47,13 +48,13 @@ def claim_data(context: QuestionContext, parameters: ClaimDataParameters) -> Ans
     )
 
 
-def data_of(connection: Connection, claims: Mapping[str, Manifest]) -> dict[str, tuple[str, str]]:
+def data_of(connection: Connection, claims: Mapping[str, Manifest], *, now: int) -> dict[str, tuple[str, str]]:
     """Claim → what is known of its data, and why. One pass over the log, from the oldest claim on."""
     first = {key: _first_event(connection, key, claim) for key, claim in claims.items()}
     since = {key: it.position for key, it in first.items() if it is not None}
     used = _uses(connection, claims, since) if since else {}
     found: dict[str, tuple[str, str]] = {}
-    doubt = _watched_without_gap(connection)
+    doubt = _watched_without_gap(connection, now)
     for key, claim in claims.items():
         if key in used:
             found[key] = USED, used[key]
@@ -72,19 +73,23 @@ def _first_event(connection: Connection, key: str, claim: Manifest) -> Event | N
     return None
 
 
-def _watched_without_gap(connection: Connection) -> Callable[[Event | None, Manifest], str | None]:
+def _watched_without_gap(connection: Connection, now: int) -> Callable[[Event | None, Manifest], str | None]:
     """Answers for a claim's first event why uses may have been missed; None: pods were heard of ever since."""
     heard = [it for it in gaps(connection) if it.kind == "Pod"]
     last = max(heard, key=lambda it: it.until, default=None)
-    is_observed, has_cursors = attached_cluster(connection) is not None, bool(known_cursors(connection))
+    is_observed, cursors = attached_cluster(connection) is not None, known_cursors(connection)
+    pods = cursors.get("Pod")
 
     def doubt(created: Event | None, claim: Manifest) -> str | None:
         if created is None:
             return "the log does not reach back to its creation"
         if last is not None and last.until > created.at:
             return f"pods were not heard of until {time_text(last.until)} ({last.reason})"
+        if pods is not None and now - pods.heard_at > MOST_SILENT:
+            # Its gap is written by whoever follows next.
+            return f"pods were not heard of since {time_text(pods.heard_at)}; is the follower running?"
         made_at = parse_rfc3339(str(metadata(claim).get("creationTimestamp", "")))
-        if is_observed and (not has_cursors or (made_at or 0) < created.at - LATEST):
+        if is_observed and (not cursors or (made_at or 0) < created.at - LATEST):
             return f"it was there before it was observed, since {time_text(created.at)}"
         return None
 

@@ -28,12 +28,12 @@ def retained(context: QuestionContext, parameters: PageParameters) -> Answer:
             state = look.one("claim", leg.claim)
             claim = state.manifest if isinstance(state, ObjectState) else None
             if claim is not None and uid(claim) == leg.claim_uid:
-                items.append(_item(connection, leg, claim))
+                items.append(_item(connection, leg, claim, context.now))
     return Answer(items=items, after=legs[-1].key if len(legs) == parameters.limit else None)
 
 
-def _item(connection: Connection, leg: RetainedLeg, claim: Manifest) -> dict[str, Any]:
-    data, why = data_of(connection, {leg.claim: claim})[leg.claim]
+def _item(connection: Connection, leg: RetainedLeg, claim: Manifest, now: int) -> dict[str, Any]:
+    data, why = data_of(connection, {leg.claim: claim}, now=now)[leg.claim]
     return {
         "key": leg.key,
         "claim": leg.claim,

@@ -39,7 +39,7 @@ def uses(context: QuestionContext, parameters: ObjectParameters) -> dict[str, An
             if isinstance(it, ObjectState) and it.manifest is not None and key in set(claims_of_pod(it.manifest))
         ]
         volume = parameters.name if parameters.noun == VOLUME.noun else spec(found.manifest).get("volumeName")
-        unused = None if claim is None or pods or key is None else _never_used(connection, key, claim)
+        unused = None if claim is None or pods or key is None else _never_used(connection, key, claim, context.now)
     return {"claim": key, "volume": volume, "pods": pods, "unusedSince": _unused_since(claim), "neverUsed": unused}
 
 
@@ -57,6 +57,6 @@ def _unused_since(claim: Manifest | None) -> str | None:
     )
 
 
-def _never_used(connection: Connection, key: str, claim: Manifest) -> str:
-    data, why = data_of(connection, {key: claim})[key]
+def _never_used(connection: Connection, key: str, claim: Manifest, now: int) -> str:
+    data, why = data_of(connection, {key: claim}, now=now)[key]
     return PROVEN if data == NEVER_USED else f"no: {why}" if data == USED else f"not known: {why}"
