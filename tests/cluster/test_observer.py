@@ -223,6 +223,53 @@ def test_a_restored_cluster_is_told_and_followed_from_its_new_versions(database:
     assert known(database, "Node")["n1"]["spec"] == {"unschedulable": True}
 
 
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["while followed", "while nobody followed"])
+def test_a_restored_cluster_that_has_gone_on_is_told_by_objects_that_went_back(
+    database: Database, is_restarted: bool
+) -> None:
+    """Its versions are larger than all that is known; those of objects that nobody wrote since are not."""
+    cluster = GivenCluster()
+    cluster.put("Node", node("n1"))
+    cluster.put("Node", node("n3"))
+    backup, version = dict(cluster.objects), cluster.head
+    cluster.put("Node", {**node("n1"), "spec": {"unschedulable": True}})
+    cluster.put("Node", node("n2"))
+    cluster.drop("Node", "n3")
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    cluster.restore(backup, version)
+    for name in ("a", "b", "c", "d", "e", "f"):
+        cluster.put("Namespace", {"metadata": {"name": name}})
+    if is_restarted:
+        observer = ClusterObserver(database, cluster)
+    settle_often(observer)
+    (told,) = events(database, "ClusterRestored")
+    assert told["kind"] == "Node"
+    assert told["before"] > told["after"]
+    assert set(known(database, "Node")) == {"n1", "n3"}
+    assert known(database, "Node")["n1"]["spec"] == {}
+    cluster.put("Node", {**node("n1"), "spec": {"unschedulable": True}})
+    settle(observer, NOW + 10 * SECOND)
+    assert known(database, "Node")["n1"]["spec"] == {"unschedulable": True}
+
+
+def test_a_list_that_is_behind_once_is_no_restored_cluster(database: Database) -> None:
+    cluster = GivenCluster()
+    cluster.put("Node", node("n1"))
+    before = dict(cluster.objects)
+    cluster.put("Node", {**node("n1"), "spec": {"unschedulable": True}})
+    now = dict(cluster.objects)
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    cluster.objects, cluster.expired = before, {"Node"}
+    observer.step(NOW + SECOND)
+    observer.step(NOW + SECOND)
+    cluster.objects = now
+    settle_often(observer)
+    assert not events(database, "ClusterRestored")
+    assert known(database, "Node")["n1"]["spec"] == {"unschedulable": True}
+
+
 def test_another_cluster_is_refused_and_nothing_is_changed(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("Node", node("n1"))

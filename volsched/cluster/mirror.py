@@ -13,7 +13,7 @@ each object and writes nothing for those that did not change; stored cursors wou
 batch, and would be too old (`ExpiredError`) after all but the shortest restarts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from volsched.binding.rules.saga import advance
@@ -209,12 +209,13 @@ class Mirror:
 
     def _relist_kind(self, kind: str, now: int) -> MirrorProgress:
         progress, present, cursor = MirrorProgress(), set[str](), None
+        last = self._last_recorded(kind)
+        undone: list[PortChange] = []
         for page in self.cluster.list(kind, self._versions_of(kind)):
             listed = [_listed_change(kind, key_of(kind, manifest), manifest) for manifest in page.objects]
-            # A replica that is behind lists what is known to be gone.
-            progress += self._record(
-                [it for it in listed if int(it.version) > self._gone.get(_stream(it), 0)], now
-            )
+            # A replica that is behind lists what is known at a later version, or known to be gone.
+            undone += (it for it in listed if int(it.version) < last(it))
+            progress += self._record([it for it in listed if int(it.version) >= last(it)], now)
             present.update(it.key for it in listed)
             present.update(page.unchanged)
             cursor = page.cursor
@@ -223,6 +224,10 @@ class Mirror:
         before = self.reached.get(kind)
         if before is not None and int(cursor) < before:
             return progress + self._older(kind, before, int(cursor))
+        for it in undone:
+            # A list that is not behind has no object at an earlier version than it once had.
+            if last(it) <= int(cursor):
+                return progress + self._older(kind, last(it), int(it.version))
         missing = [PortChange(kind, key, None, cursor) for key in self._known(kind) if key not in present]
         progress += self._record(missing, now)
         reason = self._reasons.pop(kind, "the follower was started")
@@ -246,12 +251,23 @@ class Mirror:
         # A copy: what the list tells is noted while it is read.
         return dict(self.versions.get(kind, NOTHING_KNOWN))
 
+    def _last_recorded(self, kind: str) -> Callable[[PortChange], int]:
+        """Of an object or of its deletion, the last version that is recorded; 0 where versions restart."""
+        if kind in self._reset:
+            return lambda _: 0
+        if kind in self.versions:
+            known = {key: int(version) for key, (_, version) in self.versions[kind].items()}
+        else:
+            with self.database.read() as connection:
+                known = {key: int(version) for key, (_, version) in observed_versions(connection, kind).items()}
+        return lambda change: max(known.get(change.key, 0), self._gone.get(_stream(change), -1) + 1)
+
     def _older(self, kind: str, before: int, after: int) -> MirrorProgress:
         """A list may come from a cache that lags; one that is behind again is what the cluster has now."""
         if kind in self._behind:
             return MirrorProgress(restored=Restoration(kind, before, after))
         self._behind |= {kind}
-        raise UnansweredError(f"the list of {kind} is of version {after}, and {before} was known; listing again")
+        raise UnansweredError(f"the list of {kind} went back from version {before} to {after}; listing again")
 
     def _begin_anew(self) -> None:
         """What came after the backup never was: everything is listed, whatever versions we know."""

@@ -121,15 +121,16 @@ def test_paths_and_bodies_are_those_of_kubernetes() -> None:
 
 
 def test_a_proof_names_what_differs_and_excuses_what_is_newer_than_the_list() -> None:
-    listed = [ObjectVersion(key, f"uid-{key}", "5") for key in ("same", "new", "other", "changed")]
+    listed = [ObjectVersion(key, f"uid-{key}", "5") for key in ("same", "new", "other", "changed", "undone")]
     known = {
         "same": ("uid-same", "5"),
         "other": ("uid-before", "4"),
         "changed": ("uid-changed", "4"),
+        "undone": ("uid-undone", "8"),
         "gone": ("uid-gone", "3"),
         "later": ("uid-later", "11"),
     }
     drift = compare(listed, known, cursor="10")
-    assert drift == Drift(("new",), ("gone", "other"), ("changed",))
+    assert drift == Drift(("new",), ("gone", "other"), ("changed", "undone"))
     assert drift.also_in(Drift(left_over=("gone",))) == Drift(left_over=("gone",))
     assert not drift.also_in(Drift())

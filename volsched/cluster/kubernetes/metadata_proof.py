@@ -22,7 +22,7 @@ class Drift:
     left_over: tuple[str, ...] = ()
     """Known, and not in the cluster, or another object of that name."""
     stale: tuple[str, ...] = ()
-    """Known at an older version."""
+    """Known at another version."""
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.left_over or self.stale)
@@ -50,6 +50,7 @@ def compare(listed: Iterable[ObjectVersion], known: Mapping[str, tuple[str, str]
             continue
         if there is None or there.uid != uid:
             left_over.append(key)
-        elif int(version) < int(there.version):
+        elif int(version) != int(there.version):
+            # At an earlier one than we know it is in a cluster that was restored, whatever its list's version.
             stale.append(key)
     return Drift(tuple(sorted(missing)), tuple(sorted(left_over)), tuple(sorted(stale)))
