@@ -370,6 +370,7 @@ class Mirror:
             int(change.version),
             is_reset=change.kind in self._reset,
             tells_version=not self.only_observes,
+            is_news_at_same_version=self.only_observes and not self.trusts_store,
         )
         return record_fact(fact, actor=self.actor)
 

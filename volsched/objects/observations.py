@@ -33,6 +33,8 @@ class Fact(NamedTuple):
     tells_version: bool = True
     """Whether an object that differs in its version alone is recorded. A cluster that is only observed is never
     written to, so the versions of unchanged objects are not needed."""
+    is_news_at_same_version: bool = False
+    """The recorded state may be what another projection kept of that version."""
 
 
 def record_fact(fact: Fact, *, actor: str) -> Command:
@@ -53,7 +55,7 @@ def _decide(fact: Fact, states: States) -> Decision:
     stream = stream_of(fact.kind, fact.key)
     state = living(states, stream)
     known = None if state is None else origin_version(state)
-    if known is not None and fact.version <= int(known) and not fact.is_reset:
+    if known is not None and not fact.is_reset and _is_old(fact, int(known)):
         return NOTHING
     if fact.manifest is None:
         return NOTHING if state is None else Decision(events=(deleted_event(stream),))
@@ -63,6 +65,10 @@ def _decide(fact: Fact, states: States) -> Decision:
     return Decision(
         events=tuple(_events(fact, stream, None if state is None else state.manifest, manifest)), effects=effects
     )
+
+
+def _is_old(fact: Fact, known: int) -> bool:
+    return fact.version < known or (fact.version == known and not fact.is_news_at_same_version)
 
 
 def _events(fact: Fact, stream: str, old: Manifest | None, new: Manifest) -> Iterator[NewEvent]:
