@@ -25,7 +25,8 @@ CLASS = {
     "provisioner": "kubernetes.io/no-provisioner",
     "volumeBindingMode": "WaitForFirstConsumer",
 }
-NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+CANARY = "c4n4ry"
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "spec": {"providerID": CANARY}}
 CLAIM = {
     "apiVersion": "v1",
     "kind": "PersistentVolumeClaim",
@@ -39,10 +40,13 @@ CLAIM = {
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
-    "metadata": {"name": "db", "namespace": "shop"},
+    "metadata": {"name": "db", "namespace": "shop", "annotations": {"example.com/note": CANARY}},
     "spec": {
-        "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "c4n4ry"}]}],
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "containers": [{"name": "c", "image": CANARY, "args": [CANARY], "env": [{"name": "A", "value": CANARY}]}],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "s", "secret": {"secretName": CANARY}},
+        ],
     },
 }
 
@@ -138,13 +142,14 @@ def test_a_cluster_is_followed_answered_for_and_not_written(
             process.wait()
     told = volsched("history", "node", "node-2", "--db", store)
     assert "observer" in told.stdout
-    assert b"c4n4ry" not in b"".join(it.read_bytes() for it in tmp_path.glob("observed.db*"))
+    assert CANARY.encode() not in b"".join(it.read_bytes() for it in tmp_path.glob("observed.db*"))
 
 
-def test_a_recorded_cluster_answers_elsewhere(kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_recorded_cluster_answers_elsewhere(cluster: Served, kubeconfig: Path, tmp_path: Path) -> None:
     told = volsched("record", "--kubeconfig", kubeconfig)
     assert told.returncode == 0, told.stderr
-    assert "c4n4ry" not in told.stdout
+    assert CANARY not in told.stdout
+    assert CANARY in cluster.http.get("/api/v1/pods").text, "it is there to be found"
     case = tmp_path / "case.jsonl"
     case.write_text(told.stdout)
     path = Path(sys.executable).parent / "volsched"

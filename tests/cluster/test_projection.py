@@ -94,7 +94,7 @@ def meta(name: str, namespace: str | None = None, **more: Any) -> dict[str, Any]
 
 def poisoned() -> dict[str, dict[str, Any]]:
     """An object of every kind, with the canary wherever somebody could have left a secret."""
-    told = f"mount failed: password={CANARY}\nMounting arguments: -o {CANARY}"
+    told = f'mount failed: password={CANARY}, {{"secret": "a {CANARY}"}}\nMounting arguments: -o {CANARY}'
     return {
         "Node": {
             "metadata": meta("n1"),
@@ -247,11 +247,37 @@ def test_events_beside_the_matter_are_not_kept() -> None:
     assert project("Event", {"metadata": {"name": "e"}, "reason": "Pulled"}) is None
 
 
-def test_words_are_a_line_without_credentials() -> None:
-    assert words("a password=hunter2 b\nmore") == "a password=… b"
-    assert words("get https://me:pw@host/x failed") == "get https://…@host/x failed"
-    scheduler = "0/3 nodes are available: 3 node(s) had volume node affinity conflict."
-    assert words(scheduler) == scheduler
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("a password=hunter2 b\nmore", "a password=… b"),
+        ("get https://me:hunter2@host/x failed", "get https://…@host/x failed"),
+        ('login {"user":"me","password":"hunter2 x"} failed', 'login {"user":"me","password":…} failed'),
+        ("login {'accessKey': 'hunter2 x'} failed", "login {'accessKey': …} failed"),
+        (r"rpc: {\"secret\": \"hunter2\"} failed", r"rpc: {\"secret\": … failed"),
+        ('exec --api-token "hunter2 \\" x" failed', "exec --api-token … failed"),
+        ('exec --api-token="hunter2 \\" x" failed', "exec --api-token=… failed"),
+        ("Authorization: Bearer hunter2 was refused", "Authorization: … was refused"),
+        ("sent bearer hunter2 to it", "sent bearer … to it"),
+        ("PUT ?sv=1&sig=hunter2 failed", "PUT ?sv=1&sig=… failed"),
+        ("smb_pwd=hunter2", "smb_pwd=…"),
+        (f'{"-" * 500}password="hunter2 {"x" * 99}"', f"{'-' * 500}password=…"),
+    ],
+)
+def test_words_are_a_line_without_credentials(said: str, kept: str) -> None:
+    assert words(said) == kept
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "0/3 nodes are available: 3 node(s) had volume node affinity conflict.",
+        'persistentvolumeclaim "data" not found. preemption: 0/3 nodes are available',
+        'failed to provision volume with StorageClass "fast": rpc error: code = ResourceExhausted desc = no space',
+    ],
+)
+def test_words_that_say_why_are_kept(said: str) -> None:
+    assert words(said) == said
 
 
 def test_the_projection_can_be_read_before_it_is_allowed() -> None:

@@ -63,7 +63,11 @@ Shape = KeptValue | Items | Words | Mapping[str, "Shape"]
 
 ONE, TREE, WORDS = KeptValue(), KeptValue(tree=True), Words()
 LONGEST_WORDS = 512
-_CREDENTIAL = re.compile(r"(?i)([\w-]*(?:pass|secret|token|key|sig|cred)[\w-]*\s*[=:]\s*)\S+")
+_TELLING = r"[\w-]*(?:pass|pwd|secret|token|key|sig|cred|authorization)[\w-]*"
+_VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|(?:(?:bearer|basic)\s+)?\S+)"""
+_CREDENTIAL = re.compile(rf"""(?i)({_TELLING}[\\"']*\s*[=:]\s*|--{_TELLING}\s+){_VALUE}""")
+"""A name that says so and its value: as JSON too, in JSON, quoted with spaces, behind a scheme, of a flag."""
+_BEARER = re.compile(r"(?i)\b(bearer\s+)\S+")
 _USER_OF_URL = re.compile(r"://[^/\s@]+@")
 
 ANNOTATIONS = (
@@ -346,8 +350,10 @@ def without_readiness(pod: Manifest) -> Manifest:
 
 def words(text: str) -> str:
     """The first line: what follows it are commands, their arguments and their output."""
-    line = text.split("\n", 1)[0][:LONGEST_WORDS]
-    return _USER_OF_URL.sub("://…@", _CREDENTIAL.sub(r"\1…", line))
+    # Shortened twice: masking takes its time, and half of a quoted value would not be known as one.
+    line = text.split("\n", 1)[0][: 2 * LONGEST_WORDS]
+    masked = _USER_OF_URL.sub("://…@", _BEARER.sub(r"\1…", _CREDENTIAL.sub(r"\1…", line)))
+    return masked[:LONGEST_WORDS]
 
 
 def _compiled(shape: Shape) -> Callable[[Any], Any]:
@@ -400,7 +406,8 @@ _KEPT = {kind: _compiled({"metadata": _METADATA, **shapes}) for kind, shapes in 
 
 def fingerprint() -> int:
     """Of all that is kept: two versions of volsched with the same one keep the same of every object."""
-    text = "\n".join([*shown_projection(), *sorted(EVENT_REASONS), *sorted(_POD_CONDITIONS), str(LONGEST_WORDS)])
+    masks = (_CREDENTIAL.pattern, _BEARER.pattern, _USER_OF_URL.pattern, str(LONGEST_WORDS))
+    text = "\n".join([*shown_projection(), *sorted(EVENT_REASONS), *sorted(_POD_CONDITIONS), *masks])
     return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
 
 
