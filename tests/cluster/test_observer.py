@@ -339,6 +339,21 @@ def test_trouble_that_lasts_is_told_once_and_so_is_its_end(
     ]
 
 
+def test_what_cannot_be_stored_is_told_once_and_the_rest_is_kept(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = GivenCluster()
+    cluster.put("Node", node("n1", allocatable={"cpu": 2**70}))
+    cluster.put("Node", node("n2"))
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    cluster.expired = {"Node"}
+    settle(observer, NOW + SECOND)
+    assert set(known(database, "Node")) == {"n2"}
+    (record,) = caplog.records
+    assert record.getMessage().startswith("node/n1 is left out until it changes, because it cannot be stored: ")
+
+
 def test_the_clusters_own_words_are_kept_where_they_say_why(database: Database) -> None:
     cluster = GivenCluster()
     about = {"kind": "Pod", "namespace": "shop", "name": "db"}

@@ -261,6 +261,7 @@ def test_events_beside_the_matter_are_not_kept() -> None:
         ("sent bearer hunter2 to it", "sent bearer … to it"),
         ("PUT ?sv=1&sig=hunter2 failed", "PUT ?sv=1&sig=… failed"),
         ("smb_pwd=hunter2", "smb_pwd=…"),
+        ("a\x00b\x1b[2J \ud800", "a b [2J  "),
         (f'{"-" * 500}password="hunter2 {"x" * 99}"', f"{'-' * 500}password=…"),
     ],
 )

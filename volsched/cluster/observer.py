@@ -76,6 +76,8 @@ class ClusterObserver:
     """Before this process began."""
     _is_identified: bool = False
     """We have just been told which cluster this is."""
+    _left_out: dict[str, str] = field(default_factory=dict)
+    """Stream → why the object is not known as it is now; told once."""
     _troubled_since: int | None = None
     _is_trouble_told: bool = False
 
@@ -123,6 +125,7 @@ class ClusterObserver:
         self._is_identified = False
         progress = self.mirror.step(now)
         self._tell_trouble(progress.unanswered or self.trouble(), now)
+        self._tell_left_out(progress.refused)
         if progress.restored is not None:
             self._restored(progress, now)
         for relist in progress.relists:
@@ -145,6 +148,12 @@ class ClusterObserver:
         elif not self._is_trouble_told and now >= self._troubled_since + TROUBLE_LASTS:
             _log.warning("%s (tried again until it answers; what happens meanwhile is a gap at most)", trouble)
             self._is_trouble_told = True
+
+    def _tell_left_out(self, refused: Mapping[str, Exception]) -> None:
+        for stream, error in refused.items():
+            if self._left_out.get(stream) != str(error):
+                _log.warning("%s is left out until it changes, because it cannot be stored: %s", stream, error)
+                self._left_out[stream] = str(error)
 
     def _refuse_another(self, identity: ClusterIdentity) -> None:
         """Before anything is listed again: a cluster that took the place of ours may have any versions."""

@@ -352,6 +352,9 @@ def words(text: str) -> str:
     """The first line: what follows it are commands, their arguments and their output."""
     # Shortened twice: masking takes its time, and half of a quoted value would not be known as one.
     line = text.split("\n", 1)[0][: 2 * LONGEST_WORDS]
+    if not line.isprintable():
+        # No store keeps a NUL or half of a surrogate pair, and no terminal should get an escape.
+        line = "".join(it if it.isprintable() else " " for it in line)
     masked = _USER_OF_URL.sub("://…@", _BEARER.sub(r"\1…", _CREDENTIAL.sub(r"\1…", line)))
     return masked[:LONGEST_WORDS]
 
