@@ -11,7 +11,9 @@ from volsched.cluster.observer import ClusterObserver
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.migrations import scratch_store
+from volsched.log.observed_cluster import gaps
 from volsched.questions.audit.answers import time_text
+from volsched.questions.audit.drift import drift
 from volsched.questions.claims.data_state import claim_data
 from volsched.questions.claims.half_bound import in_flight
 from volsched.questions.claims.handovers import handovers
@@ -195,3 +197,41 @@ def test_a_volume_that_is_given_on_with_unknown_contents_is_told(database: Datab
     settle(observer, NOW + 2 * SECOND)
     (given,) = handovers(context, WindowParameters()).items
     assert (given["volume"], given["held"], given["given"]) == ("v1", "shop/first", "shop/second")
+
+
+def test_what_may_not_be_what_the_cluster_had_is_told_the_latest_first(database: Database) -> None:
+    cluster = GivenCluster()
+    cluster.put("Node", {"metadata": {"name": "n1"}})
+    observer = ClusterObserver(database, cluster, list_versions=cluster.versions)
+    settle(observer)
+
+    def told(now: int, **asked: Any) -> list[tuple[str, str, str]]:
+        items = drift(QuestionContext(store=database, now=now), WindowParameters(**asked)).items
+        return [(it["what"], it["kind"], it["detail"]) for it in items]
+
+    assert told(NOW) == []
+    silent = told(NOW + 600 * SECOND)
+    assert {what for what, _, _ in silent} == {"silent"}
+    assert {kind for _, kind, _ in silent} == set(observer.mirror.kinds)
+    # A change that no watch ever tells; it is found by the hourly proof, and by its second look.
+    cluster.put("Node", {"metadata": {"name": "n2"}})
+    cluster.told = []
+    now = NOW
+    for _ in range(40):
+        now += 100 * SECOND
+        settle(observer, now)
+    assert told(now) == [
+        ("gap", "Node", f"not heard of since {time_text(gap_since(database))}"),
+        ("drift", "Node", "missing: n2"),
+    ]
+    cluster.restore({}, 0)
+    for second in range(8):
+        settle(observer, now + second * SECOND)
+    restored = next(it for it in told(now) if it[0] == "restored")
+    assert restored[2].endswith("became 0: the cluster was restored from a backup")
+    assert len(told(now, limit=2)) == 2
+
+
+def gap_since(database: Database) -> int | None:
+    with database.read() as connection:
+        return gaps(connection)[0].since

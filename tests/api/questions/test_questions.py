@@ -58,6 +58,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("audit events", {"kind": "pv", "text": "n0", "limit": 3}),
     ("audit reads", {}),
     ("audit orphans", {"older_than": "0s"}),
+    ("audit drift", {"limit": 5}),
     ("in-flight", {"older_than": "0s"}),
     ("audit handovers", {"limit": 5}),
     ("audit data", {"claims_in": "default"}),

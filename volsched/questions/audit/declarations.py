@@ -256,6 +256,25 @@ QUESTIONS = (
         empty="nobody has read the history over HTTP",
     ),
     Question(
+        name="audit drift",
+        help="Where what is known of an observed cluster may not be what it had: silence, gaps, drift.",
+        text="A gap says since when a kind was not heard of. Drift is what the hourly proof found different; a "
+        "restoration is a cluster that went back to a backup.",
+        examples="""**Examples**
+
+`volsched audit drift` is of what nothing is heard now, and since when; then every gap, the latest first
+
+`volsched audit drift --since 7d -o csv`
+""",
+        answer="page",
+        parameters=WINDOW,
+        handler="volsched.questions.audit.drift:drift",
+        routes=(Route(path="/audit/drift"),),
+        access=ACCESS,
+        columns=("position", "at", "what", "kind", "detail", "reason"),
+        empty="no kind is silent, and no gap, drift or restoration is recorded",
+    ),
+    Question(
         name="audit orphans",
         help="What was left behind: released volumes, lost claims, promises to nodes that are gone.",
         examples="""**Examples**
