@@ -14,6 +14,8 @@ from volsched.log.migrations import scratch_store
 from volsched.log.observed_cluster import gaps
 from volsched.questions.audit.answers import time_text
 from volsched.questions.audit.drift import drift
+from volsched.questions.audit.orphans import orphans
+from volsched.questions.audit.parameters import Orphans
 from volsched.questions.claims.data_state import claim_data
 from volsched.questions.claims.half_bound import in_flight
 from volsched.questions.claims.handovers import handovers
@@ -230,6 +232,19 @@ def test_what_may_not_be_what_the_cluster_had_is_told_the_latest_first(database:
     restored = next(it for it in told(now) if it[0] == "restored")
     assert restored[2].endswith("became 0: the cluster was restored from a backup")
     assert len(told(now, limit=2)) == 2
+
+
+def test_what_was_left_behind_in_a_cluster_is_for_its_own_tools(database: Database) -> None:
+    """`volsched release` would write into the observer's store."""
+    cluster = GivenCluster()
+    cluster.put("PersistentVolume", {**volume("v1", "gone", "uid-gone"), "status": {"phase": "Released"}})
+    cluster.put("PersistentVolumeClaim", claim("waits", **{SELECTED_NODE.replace("/", "__"): "n-gone"}))
+    settle(ClusterObserver(database, cluster))
+    items = orphans(QuestionContext(store=database, now=NOW), Orphans()).items
+    told = {it["kind"]: it["remedy"] for it in items}
+    assert "remove its claimRef (kubectl edit pv)" in told["released"]
+    assert SELECTED_NODE in told["node-gone"]
+    assert not [it for it in told.values() if "volsched" in it]
 
 
 def gap_since(database: Database) -> int | None:

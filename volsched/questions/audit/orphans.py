@@ -11,6 +11,7 @@ from volsched.kube.manifest_reader import Loaded
 from volsched.kube.storage import LOST, Claim, Volume
 from volsched.kube.workloads import Node, Pod
 from volsched.log.events.fold import ObjectState, State
+from volsched.log.observed_cluster import attached_cluster
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.event_audit import last_written
 from volsched.pv_controller.rules.reasons import RELEASED
@@ -42,6 +43,12 @@ REMEDIES = {
     OrphanKind.UNREACHABLE: "add a node with these labels, or delete the volume if its machine is gone for good",
     OrphanKind.LOST: "bring the volume back with the claim's uid in its claimRef, or delete the claim",
 }
+REMEDIES_ELSEWHERE = REMEDIES | {
+    OrphanKind.RELEASED: "look at the data, then remove its claimRef (kubectl edit pv), or delete the volume",
+    OrphanKind.CLAIM_GONE: "look at the data, then delete the volume, or remove its claimRef (kubectl edit pv)",
+    OrphanKind.NODE_GONE: "remove the claim's volume.kubernetes.io/selected-node, or make the node again",
+}
+"""In a cluster that we follow: nothing of ours writes there, and nobody there takes back such a promise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +60,13 @@ class Orphan:
     since: int | None = None
     """In microseconds; None: nobody wrote it down."""
 
-    @property
-    def remedy(self) -> str:
-        return REMEDIES[self.kind]
-
 
 def orphans(context: QuestionContext, parameters: Orphans) -> Answer:
     age = duration_of(parameters.older_than)
     with context.database.read() as connection:
         found = orphans_of(connection, now=context.now, older_than=age)
-    return Answer(items=[asdict(it) | {"since": time_text(it.since), "remedy": it.remedy} for it in found])
+        remedies = REMEDIES if attached_cluster(connection) is None else REMEDIES_ELSEWHERE
+    return Answer(items=[asdict(it) | {"since": time_text(it.since), "remedy": remedies[it.kind]} for it in found])
 
 
 def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list[Orphan]:

@@ -195,7 +195,7 @@ def _freed(scene: RemedyScene, volume: Volume) -> ClusterChange | None:
     if volume.phase in GIVEN_UP and not held and volume.reclaim_policy in ("", RETAIN):
         text = (
             f"look at the data on {volume.name} ({volume.size}, {volume.phase}), then: "
-            f"volsched release {volume.name} --reason TEXT"
+            f"volsched release {volume.name} --reason TEXT (in a cluster of Kubernetes: remove its claimRef)"
         )
         return ClusterChange(kind=ChangeKind.RELEASE, text=text, touched=(available,))
     if held and holder is not None and holder.volume_name == volume.name and _is_unused(scene, holder):
