@@ -168,37 +168,47 @@ def test_a_recorded_cluster_answers_elsewhere(cluster: Served, kubeconfig: Path,
 
 
 COMPOSITION = """
-import gc
-from tests.support.given_cluster import GivenCluster
-from volsched.api.app import Api
+import gc, os, signal, sys, threading
+from urllib.request import urlopen
+from volsched.cli.app import app
 from volsched.binding.executor import Executor
 from volsched.binding.recovery import Sweep
 from volsched.cluster.observer import ClusterObserver
-from volsched.log.migrations import scratch_store
 from volsched.node_agent.agent import NodeAgent
 from volsched.pv_controller.controller import Controller
-from volsched.runtime.clock import system_clock
 from volsched.runtime.system import System
 from volsched.scheduling.scheduler import Scheduler
 
-with scratch_store(in_memory=True) as database:
-    observer = ClusterObserver(database, GivenCluster())
-    observer.step(system_clock())
-    api = Api(
-        database, clock=system_clock, actor="a", zonal_upgrade=False, failed=lambda _: None, read_only=True
-    )
-    acting = (Scheduler, Executor, Controller, Sweep, NodeAgent, System)
-    print([type(it).__name__ for it in gc.get_objects() if isinstance(it, acting)])
+ACTING = (Scheduler, Executor, Controller, Sweep, NodeAgent, System)
+
+class Said:
+    # What the command prints: where it answers is among it.
+    def write(self, text):
+        sys.__stderr__.write(text)
+        if "observing" in text:
+            threading.Thread(target=look, args=(text.split(" on ")[1].split()[0],)).start()
+    def flush(self): ...
+    def isatty(self): return False
+
+def look(url):
+    urlopen(url + "/api/v1/nodes").read()
+    urlopen(url + "/metrics").read()
+    found = [type(it).__name__ for it in gc.get_objects() if isinstance(it, (*ACTING, ClusterObserver))]
+    print(sorted(found), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+sys.stderr = Said()
+app(args=sys.argv[1:], prog_name="volsched")
 """
 
 
-def test_an_observer_holds_no_scheduler_executor_or_controller() -> None:
-    """All that the command composes, and not one object in the process that could act."""
-    root = Path(__file__).parents[2]
+def test_an_observer_holds_no_scheduler_executor_or_controller(kubeconfig: Path, tmp_path: Path) -> None:
+    """The command itself, while it answers: not one object in its process that could act."""
+    words = ("observe", "--kubeconfig", kubeconfig, "--db", tmp_path / "o.db", "--port", "0", "--allow-excess")
     told = subprocess.run(
-        [sys.executable, "-c", COMPOSITION], capture_output=True, text=True, check=True, cwd=root
+        [sys.executable, "-c", COMPOSITION, *map(str, words)], capture_output=True, text=True, check=False
     )
-    assert told.stdout.strip() == "[]"
+    assert told.stdout.strip() == "['ClusterObserver']", told.stderr
 
 
 @pytest.mark.parametrize(
