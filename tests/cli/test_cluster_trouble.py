@@ -91,16 +91,21 @@ def test_without_a_kubeconfig_the_places_are_named(
     assert "--kubeconfig" in result.err
 
 
-def test_nobody_listens(run: Run, kubeconfig: Kubeconfig) -> None:
+@pytest.mark.parametrize("words", [LIVE, OBSERVE], ids=["live", "observe"])
+def test_nobody_listens(run: Run, kubeconfig: Kubeconfig, tmp_path: Path, words: tuple[str, ...]) -> None:
+    store = () if words is LIVE else ("--db", str(tmp_path / "o.db"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    result = run(*LIVE, "--kubeconfig", str(kubeconfig(f"http://127.0.0.1:{port}")))
+    result = run(*words, "--kubeconfig", str(kubeconfig(f"http://127.0.0.1:{port}")), *store)
     assert result.code == 1
+    assert not (tmp_path / "o.db").exists(), "nothing is made before the cluster is known"
     assert "cannot be reached" in result.err
     assert 'is context "prod" the one that is meant?' in result.err
 
 
-def test_another_authority(run: Run, kubeconfig: Kubeconfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [LIVE, OBSERVE], ids=["live", "observe"])
+def test_another_authority(run: Run, kubeconfig: Kubeconfig, tmp_path: Path, words: tuple[str, ...]) -> None:
+    store = () if words is LIVE else ("--db", str(tmp_path / "o.db"))
     theirs, ours = (make_authority(tmp_path / name) for name in ("theirs", "ours"))
     issued = theirs.for_server(("127.0.0.1",), lasts=timedelta(hours=1))
     pair = tmp_path / "pair.pem"
@@ -108,7 +113,7 @@ def test_another_authority(run: Run, kubeconfig: Kubeconfig, tmp_path: Path) -> 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair)
     with odd_server(tls=context) as server:
-        result = run(*LIVE, "--kubeconfig", str(kubeconfig(server.url, ca=ours)))
+        result = run(*words, "--kubeconfig", str(kubeconfig(server.url, ca=ours)), *store)
         assert result.code == 1
         assert 'is not of the CA that context "prod" trusts' in result.err
         assert "fetch it again" in result.err
@@ -132,6 +137,28 @@ def test_what_works_and_should_not_stay_so_is_a_warning(
     assert result.code == 0, result.err
     (line,) = (it for it in result.err.splitlines() if it.startswith("warning:"))
     assert said in line
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"minor": "28+"}, "warning: the server is 1.28, older than 1.29"),
+        ({"date": "Sun, 01 Jan 2023 00:00:00 GMT"}, "ahead of the server's; set both by NTP"),
+        ({"unserved": frozenset({"CSIStorageCapacity"})}, " CSIStorageCapacity     not served"),
+    ],
+    ids=["an old server", "clocks apart", "a kind that is not served"],
+)
+def test_an_observer_is_warned_before_it_is_told_which_verbs_it_lacks(
+    run: Run, kubeconfig: Kubeconfig, tmp_path: Path, odd: dict[str, Any], said: str
+) -> None:
+    with odd_server(**odd, may=frozenset()) as server:
+        words = (*OBSERVE, "--kubeconfig", str(kubeconfig(server.url)), "--db", str(tmp_path / "o.db"))
+        result = run(*words)
+    assert result.code == 1
+    assert said in result.err
+    (line,) = (it for it in result.err.splitlines() if it.startswith("error:"))
+    assert line.startswith("error: permission is missing to list Node, watch Node, get Namespace, ")
+    assert ("CSIStorageCapacity" in line) is not bool(odd.get("unserved"))
 
 
 def test_rights_to_write_are_refused_by_name(run: Run, kubeconfig: Kubeconfig, tmp_path: Path) -> None:
