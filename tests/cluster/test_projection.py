@@ -2,12 +2,16 @@
 
 import copy
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import AliasPath
+from pydantic.fields import FieldInfo
 
 from tests.support.given_cluster import GivenCluster
 from tests.support.objects import affinity, needs
@@ -17,6 +21,8 @@ from volsched.cluster.projection import ANNOTATIONS, OBSERVED_KINDS, project, sh
 from volsched.kube.kinds import KINDS
 from volsched.kube.meta import BIND_COMPLETED, DEFAULT_CLASS_KEYS, HOSTNAME, SELECTED_NODE, ZONE
 from volsched.kube.object_values import Object
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import VolumeSource
 from volsched.log.database import open_database
 from volsched.log.migrations import migrate
 from volsched.log.retention.backup import back_up
@@ -390,6 +396,57 @@ def pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 def values(objects: list[tuple[str, dict[str, Any]]]) -> Iterator[Object]:
     return (KINDS[kind].read(manifest) for kind, manifest in objects)
+
+
+def read_paths(prefix: str, type_: Any) -> Iterator[str]:
+    """Every place of a manifest that a value of this type is read from, with `[]` for the entries of a list."""
+    camel = getattr(type_, "__pydantic_config__", {}).get("alias_generator", str)
+    for name, hint in get_type_hints(type_, include_extras=True).items():
+        places = [it.validation_alias for it in getattr(hint, "__metadata__", ()) if isinstance(it, FieldInfo)]
+        steps = places[0].path if places and isinstance(places[0], AliasPath) else [camel(name)]
+        yield from _below(".".join([prefix, *map(str, steps)]), hint)
+
+
+def _below(path: str, hint: Any) -> Iterator[str]:
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        (hint,) = (it for it in get_args(hint) if it is not type(None))
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is tuple and _values(get_args(hint)[0]):
+        yield from _below(f"{path}[]", get_args(hint)[0])
+    elif is_dataclass(hint) and hint not in (VolumeSource, Quantity):
+        yield from read_paths(path, hint)
+    else:
+        yield path
+
+
+def _values(hint: Any) -> bool:
+    return is_dataclass(get_args(hint)[0] if get_origin(hint) is Annotated else hint)
+
+
+BY_RULES_OF_THEIR_OWN = frozenset({"PersistentVolume.spec", "Pod.spec.volumes[].source"})
+"""Sources: which of their fields tell two disks apart is the projection's."""
+OF_NO_RULE = ("metadata.ownerReferences[].blockOwnerDeletion", "involvedObject.resourceVersion")
+"""What only a garbage collector and a writer of events need, and neither runs for a foreign cluster."""
+
+
+@pytest.mark.parametrize("kind", OBSERVED_KINDS)
+def test_whatever_a_value_is_read_from_is_kept(kind: str) -> None:
+    """Every field that a rule could ask for, and not only those that examples have."""
+    lines = [it.partition(" (")[0].replace('["', ".").replace('"]', "") for it in shown_projection()]
+    trees = tuple(it.removesuffix("*") for it in lines if it.endswith(".*"))
+    read = set(read_paths(kind, KINDS[kind].value)) - BY_RULES_OF_THEIR_OWN
+    paths = {it for it in read if not it.endswith(OF_NO_RULE)}
+    assert len(paths) >= 10
+    lost = {
+        path
+        for path in paths
+        if not f"{path}.".replace("[]", "").startswith(tuple(it.replace("[]", "") for it in trees))
+        and not any(line == path or line.startswith((f"{path}.", f"{path}[")) for line in lines)
+    }
+    assert not lost
 
 
 @settings(max_examples=60, deadline=None)
