@@ -364,6 +364,14 @@ def manifests(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
         found.append(("PersistentVolumeClaim", claim))
     capacity = {"metadata": _meta("cap", "shop"), "storageClassName": "dyn", "capacity": "3Gi", "nodeTopology": {}}
     found.append(("CSIStorageCapacity", capacity))
+    if volumes:
+        source = {
+            "persistentVolumeName": draw(st.sampled_from(volumes)),
+            "inlineVolumeSpec": {"csi": {"driver": "x"}},
+        }
+        spec = {"attacher": "d", "nodeName": "n0", "source": source}
+        told = {"attached": draw(st.booleans()), "attachmentMetadata": {"path": "/dev/x"}}
+        found.append(("VolumeAttachment", {"metadata": _meta("va"), "spec": spec, "status": told}))
     for name in ("p", "q", "r"):
         found.append(("Pod", draw(pods(name))))
     return found
@@ -374,7 +382,18 @@ def pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
     disk = {"name": "i", "gcePersistentDisk": {"pdName": "disk", "fsType": "ext4"}}
     uses = draw(st.lists(st.sampled_from(["a", "b", "missing"]), max_size=2, unique=True))
     volumes: list[dict[str, Any]] = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in uses]
-    volumes += draw(st.sampled_from([[], [disk], [{"name": "s", "secret": {"secretName": "s"}}]]))
+    inline = {"name": "in", "csi": {"driver": "d", "volumeAttributes": {"a": "b"}}}
+    template = {
+        "metadata": {"annotations": NOISE},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "dyn",
+            "resources": {"requests": {"storage": "2Gi"}},
+        },
+    }
+    ephemeral = {"name": "e", "ephemeral": {"volumeClaimTemplate": template}}
+    secret = {"name": "s", "secret": {"secretName": "s"}}
+    volumes += draw(st.lists(st.sampled_from([disk, inline, ephemeral, secret]), max_size=2, unique_by=str))
     container = {
         "name": "main",
         "image": "i",
@@ -389,6 +408,11 @@ def pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
     if draw(st.booleans()):
         term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": ZONE}
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if draw(st.booleans()):
+        spec["overhead"] = {"cpu": "250m"}
+    if draw(st.booleans()):
+        spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+        spec["topologySpreadConstraints"] = [spread | {"labelSelector": {"matchLabels": {"app": "x"}}}]
     if name != "p":
         spec["nodeName"] = "n0"
     return {"metadata": _meta(name, "shop", labels={"app": "x"}), "spec": spec, "status": {"phase": "Running"}}
