@@ -1,6 +1,7 @@
 """Claims that are half bound by anybody, and who uses them: read off objects of an observed cluster."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NOD
 from volsched.log.database import Database
 from volsched.log.migrations import scratch_store
 from volsched.log.observed_cluster import gaps
+from volsched.log.retention.backup import back_up, restore
 from volsched.questions.audit.answers import time_text
 from volsched.questions.audit.drift import drift
 from volsched.questions.audit.orphans import orphans
@@ -245,6 +247,19 @@ def test_what_was_left_behind_in_a_cluster_is_for_its_own_tools(database: Databa
     assert "remove its claimRef (kubectl edit pv)" in told["released"]
     assert SELECTED_NODE in told["node-gone"]
     assert not [it for it in told.values() if "volsched" in it]
+
+
+def test_a_recording_is_of_a_cluster_that_nobody_follows(database: Database, tmp_path: Path) -> None:
+    cluster = GivenCluster()
+    observer = ClusterObserver(database, cluster)
+    observer.attach(cluster.describe(), NOW)
+    observer.mirror.step(NOW)
+    back_up(database, out=tmp_path / "case.jsonl", now=NOW)
+    with scratch_store(in_memory=True) as elsewhere, (tmp_path / "case.jsonl").open() as lines:
+        restore(elsewhere, lines)
+        (told,) = drift(QuestionContext(store=elsewhere, now=NOW), WindowParameters()).items
+    assert (told["what"], told["kind"]) == ("silent", None)
+    assert told["detail"] == "nobody follows the cluster in this store"
 
 
 def gap_since(database: Database) -> int | None:

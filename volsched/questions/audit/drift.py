@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from volsched.log.events.envelope import Event
 from volsched.log.events.streams import OBSERVED_CLUSTER
-from volsched.log.observed_cluster import DRIFT, GAP, MOST_SILENT, RESTORED, known_cursors
+from volsched.log.observed_cluster import DRIFT, GAP, MOST_SILENT, RESTORED, attached_cluster, known_cursors
 from volsched.log.reads.event_audit import stream_backwards
 from volsched.questions.audit.answers import Answer, Item, number_in, time_text
 from volsched.questions.audit.decisions import NEWEST
@@ -35,16 +35,15 @@ def drift(context: QuestionContext, parameters: WindowParameters) -> Answer:
 
 
 def _silent(connection: Connection, now: int) -> Iterator[Item]:
-    for kind, known in known_cursors(connection).items():
+    item = {"position": None, "at": time_text(now), "what": SILENT, "kind": None}
+    cursors = known_cursors(connection)
+    if not cursors and attached_cluster(connection) is not None:
+        # A recording: it was listed once.
+        yield item | {"detail": "nobody follows the cluster in this store", "reason": None}
+    for kind, known in cursors.items():
         if now - known.heard_at > MOST_SILENT:
-            yield {
-                "position": None,
-                "at": time_text(now),
-                "what": SILENT,
-                "kind": kind,
-                "detail": f"not heard of since {time_text(known.heard_at)}",
-                "reason": "is the follower running?",
-            }
+            detail = f"not heard of since {time_text(known.heard_at)}"
+            yield item | {"kind": kind, "detail": detail, "reason": "is the follower running?"}
 
 
 def _item(event: Event) -> Item:
