@@ -161,12 +161,17 @@ def test_an_observer_is_warned_before_it_is_told_which_verbs_it_lacks(
     assert ("CSIStorageCapacity" in line) is not bool(odd.get("unserved"))
 
 
-def test_rights_to_write_are_refused_by_name(run: Run, kubeconfig: Kubeconfig, tmp_path: Path) -> None:
-    with odd_server(may=READS | {"patch"}) as server:
+@pytest.mark.parametrize(
+    ("verb", "named"), [("patch", "patch Node"), ("deletecollection", "deletecollection Node")]
+)
+def test_rights_to_write_are_refused_by_name(
+    run: Run, kubeconfig: Kubeconfig, tmp_path: Path, verb: str, named: str
+) -> None:
+    with odd_server(may=READS | {verb}) as server:
         words = (*OBSERVE, "--kubeconfig", str(kubeconfig(server.url)), "--db", str(tmp_path / "o.db"))
         result = run(*words)
     assert result.code == 1
-    assert "an observer must not be able to write, and this user may patch Node" in result.err
+    assert f"an observer must not be able to write, and this user may {named}" in result.err
     assert "--allow-excess" in result.err
 
 

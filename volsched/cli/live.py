@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from volsched.cluster.port import ClusterIdentity
     from volsched.log.database import Database
 
-BURST = 80
+BURST = 100
 PER_SECOND = 10
 """Requests of one command: a list of every kind, and what its start asks."""
 MOST_LISTS = 12

@@ -33,6 +33,7 @@ EXAMPLES = """**Examples**
 
 `volsched --server http://127.0.0.1:8700 explain pod shop/db-0` asks it from elsewhere
 """
+EXCESS_SHOWN = 4
 OBSERVED_STORE = "observed.db"
 """In the user's data directory: not the store of `volsched up`, whose objects are its own."""
 
@@ -105,7 +106,7 @@ def permitted_kinds(identity: ClusterIdentity, *, allow_excess: bool) -> tuple[s
             continue
         missing += [f"{verb} {kind}" for verb, may in reads.items() if not may]
         excess += map(str, too_much)
-        verbs = ", ".join(it.subresource or it.verb for it in too_much)
+        verbs = ", ".join(dict.fromkeys(it.subresource or it.verb for it in too_much))
         table.add_row(kind, *(_HELD[reads.get(verb)] for verb in READS), verbs or "no")
     stderr.print(table)
     if missing:
@@ -114,10 +115,12 @@ def permitted_kinds(identity: ClusterIdentity, *, allow_excess: bool) -> tuple[s
             f"permission is missing to {', '.join(missing)}; apply what volsched manifests --mode observe prints",
         )
     if excess and not allow_excess:
+        more = f" and {len(excess) - EXCESS_SHOWN} more" if len(excess) > EXCESS_SHOWN else ""
+        named = ", ".join(excess[:EXCESS_SHOWN]) + more
         fail(
             Exit.FAILURE,
-            f"an observer must not be able to write, and this user may {', '.join(excess[:4])} and more: use a "
-            "service account with the role of volsched manifests --mode observe, or give --allow-excess",
+            f"an observer must not be able to write, and this user may {named}: use a service "
+            "account with the role of volsched manifests --mode observe, or give --allow-excess",
         )
     return tuple(kind for kind in OBSERVED_KINDS if kind not in identity.unserved)
 

@@ -62,11 +62,17 @@ MODES: Mapping[str, tuple[Permission, ...]] = {
 """Whoever may do this, and nothing more, can run the mode. Everybody may ask about themselves (access reviews)."""
 
 
+_WRITTEN_KINDS = ("Pod", "Node", "PersistentVolume", "PersistentVolumeClaim")
+
+
 def excess_of_observer() -> tuple[Permission, ...]:
     """What nobody who only reads may have; to have one is no harm done, but no proof either."""
     return (
         *(Permission(verb, kind) for kind in OBSERVED_KINDS for verb in WRITES),
-        Permission("create", "Pod", "binding"),
+        # What changes pods, nodes and volumes without one of these verbs on them.
+        *(Permission("deletecollection", kind) for kind in _WRITTEN_KINDS),
+        *(Permission("patch", kind, "status") for kind in _WRITTEN_KINDS),
+        *(Permission("create", "Pod", subresource) for subresource in ("binding", "eviction", "exec")),
     )
 
 
