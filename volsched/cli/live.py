@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from volsched.cluster.port import ClusterIdentity
     from volsched.log.database import Database
 
-BURST = 100
+BURST = 120
 PER_SECOND = 10
-"""Requests of one command: a list of every kind, and what its start asks."""
+"""Requests of one command: what it may do there, and a list of every kind."""
 MOST_LISTS = 12
 """A list that expires is begun again; half an answer is none."""
 TELLS_EVENTS = frozenset({"describe"})
@@ -27,12 +27,16 @@ TELLS_EVENTS = frozenset({"describe"})
 def connected(kubeconfig: Path | None, context: str | None, *, mode: str) -> "KubernetesCluster":
     """The cluster, not asked yet; the end of the command where there is no way to it."""
     try:
-        from volsched.cluster.kubernetes.adapter import connect
+        from volsched.cluster.kubernetes.adapter import OBSERVE_BURST, OBSERVE_PER_SECOND, connect
         from volsched.cluster.kubernetes.backoff import TokenBucket
         from volsched.cluster.kubernetes.kubeconfig import KubeconfigError
+        from volsched.cluster.permissions import OBSERVE
         from volsched.cluster.projection import OBSERVED_KINDS, project
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, missing(error.name, "cluster"))
+    # Whoever stays asks as much when it begins, and little from then on.
+    stays = TokenBucket(OBSERVE_PER_SECOND, OBSERVE_BURST, at_start=BURST)
+    bucket = stays if mode == OBSERVE else TokenBucket(PER_SECOND, BURST)
     try:
         return connect(
             kubeconfig,
@@ -40,7 +44,7 @@ def connected(kubeconfig: Path | None, context: str | None, *, mode: str) -> "Ku
             mode=mode,
             kinds=OBSERVED_KINDS,
             project=project,
-            bucket=TokenBucket(PER_SECOND, BURST),
+            bucket=bucket,
         )
     except KubeconfigError as error:
         fail(Exit.USAGE, str(error))

@@ -81,6 +81,13 @@ def test_a_bucket_lets_a_burst_through_and_then_so_many_a_second() -> None:
     assert bucket.take(100.0) == 0
 
 
+def test_a_bucket_may_begin_with_more_than_it_ever_gets_again() -> None:
+    bucket = TokenBucket(per_second=5, burst=2, at_start=4)
+    assert [bucket.take(0.1 * number) for number in range(4)] == [0, 0, 0, 0]
+    assert bucket.take(0.3) > 0
+    assert [bucket.take(100.0) for _ in range(3)] == [0, 0, pytest.approx(0.2)]
+
+
 @pytest.mark.parametrize(
     ("host", "listed", "direct"),
     [

@@ -39,16 +39,19 @@ class TokenBucket:
 
     per_second: float
     burst: float
+    at_start: float = 0
+    """More than a burst, once: what a program asks when it begins."""
     _tokens: float = field(init=False)
     _filled_at: float | None = None
 
     def __post_init__(self) -> None:
-        self._tokens = self.burst
+        self._tokens = max(self.burst, self.at_start)
 
     def take(self, now: float) -> float:
         """Take a turn; answers how many seconds to wait until it is there."""
         if self._filled_at is not None:
-            self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self.per_second)
+            filled = min(self.burst, self._tokens + (now - self._filled_at) * self.per_second)
+            self._tokens = max(self._tokens, filled)
         self._filled_at = now
         self._tokens -= 1
         return max(-self._tokens / self.per_second, 0.0)
