@@ -92,9 +92,11 @@ class Worker:
 
 
 @contextmanager
-def worker(url: str, broker: Redis, *, name: str = "one", **environment: str) -> Iterator[Worker]:
-    """Two pool processes and a beat; everything they are told comes through VOLSCHED_ variables."""
-    command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--concurrency", "2"]
+def worker(
+    url: str, broker: Redis, *, name: str = "one", processes: int = 2, **environment: str
+) -> Iterator[Worker]:
+    """Pool processes and a beat; everything they are told comes through VOLSCHED_ variables."""
+    command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--concurrency", str(processes)]
     with _started(
         [*command, "--hostname", f"{name}@%h", "--loglevel", "INFO"], url, broker, f"worker-{name}", environment
     ) as it:
