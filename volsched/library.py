@@ -278,13 +278,14 @@ def whole_system(
     without: Collection[Upkeep] = (),
     bell: Bell | None = None,
     roles: Collection[ProcessRole] = frozenset(ProcessRole),
+    names: tuple[str, ...] | None = None,
 ) -> System:
     """Everything that works on a store, in one process, as the settings say; not started yet.
 
     `config` is the scheduler's configuration file, where it is not the settings'. `node_agent` plays the nodes
     too: volumes are attached and pods run; `other_agents`: the nodes have agents of their own, whose word about
     pods is waited for. `without` leaves small controllers out. With a `bell`, workers in other
-    processes carry the effects out.
+    processes carry the effects out. `names`: the schedulerNames whose pods are placed, where not all of ours.
     """
     settings = read_settings()
     given = (
@@ -313,6 +314,7 @@ def whole_system(
         takes_over=True,
         roles=roles,
         lease=int(settings.lease_seconds * SECOND),
+        names=names,
         stepwise=settings.stepwise_binding,
     )
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.attached_cluster import ours
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import collection, said_url
@@ -66,6 +67,23 @@ def test_what_is_left_out_does_not_act(tmp_path: Path, migrated_file: Path) -> N
         with httpx.stream("GET", f"{url}/api/v1/pods?watch=true", timeout=HANG_SECONDS) as answer:
             placed = next(line for line in answer.iter_lines() if '"nodeName":"n1"' in line)
         assert '"phase":"Pending"' in placed
+
+
+def test_a_strict_system_leaves_pods_of_volsched_to_what_is_attached_to_it(
+    tmp_path: Path, migrated_file: Path
+) -> None:
+    """It stands in for a real cluster, whose scheduler is kube-scheduler."""
+    store = tmp_path / "store.db"
+    store.write_bytes(migrated_file.read_bytes())
+    with (
+        command("up", "--strict", "--db", str(store), home=tmp_path) as (_, url),
+        httpx.Client(base_url=url, timeout=HANG_SECONDS) as http,
+    ):
+        for manifest in (node("n1"), ours("ours"), pod("theirs")):
+            assert http.post(collection(manifest), json=manifest).status_code == 201
+        path = "/api/v1/namespaces/default/pods"
+        wait_until(lambda: http.get(f"{path}/theirs").json()["spec"].get("nodeName") == "n1")
+        assert "nodeName" not in http.get(f"{path}/ours").json()["spec"]
 
 
 def test_a_scheduler_and_a_controller_share_the_work_and_end_on_sigterm(

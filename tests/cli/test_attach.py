@@ -69,7 +69,7 @@ def test_pods_of_the_default_scheduler_are_taken_only_where_that_is_asked_for(
     strict: Served, tmp_path: Path
 ) -> None:
     strict.namespace("kube-system")
-    for told, names in ((False, ("volsched",)), (True, ("volsched", "default-scheduler", ""))):
+    for told, names in ((False, ("volsched",)), (True, ("volsched", "", "default-scheduler"))):
         attachment = attachment_to(tmp_path / "config", None, AttachMode.own, takes_over_default=told)
         with closing(attachment.cluster):
             assert attachment.names == names

@@ -32,7 +32,7 @@ from volsched.runtime.runner import calls_side_by_side, looping, repeat_until
 from volsched.runtime.settings import Settings
 from volsched.runtime.system import Adviser, Bell, ProcessRole, System, embedded
 from volsched.scheduling.rules.configuration import Configuration
-from volsched.scheduling.scheduler import ATTACHED, DEFAULT_SCHEDULER
+from volsched.scheduling.scheduler import ATTACHED, THEIRS
 
 if TYPE_CHECKING:
     from volsched.binding.executor import SideBySide
@@ -193,7 +193,7 @@ def attachment_to(
     """The cluster, asked who it is and what we may do; the end of the command where that is too little."""
     if takes_over_default and mode is not AttachMode.own:
         fail(Exit.USAGE, f"{mode} mode places no pods; --take-over-default-scheduler is for mode own")
-    names = (*ATTACHED, *((DEFAULT_SCHEDULER, "") if takes_over_default else ()))
+    names = (*ATTACHED, *(THEIRS if takes_over_default else ()))
     cluster = acting_on(kubeconfig, context, mode)
     identity = cluster.describe(MODES[mode])
     return Attachment(cluster, identity, _permitted_kinds(identity, mode), names, mode)

@@ -46,6 +46,7 @@ from volsched.runtime.runner import Failed, RestartingSystem, looping, waking
 from volsched.runtime.settings import Settings, configuration, read_settings
 from volsched.runtime.system import Bell, ProcessRole, System
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
+from volsched.scheduling.scheduler import THEIRS
 from volsched.workloads.controllers import Upkeep
 
 UP_EXAMPLES = """**Examples**
@@ -225,7 +226,9 @@ def up(
     start_logging(serves=True)
 
     def make(database: Database) -> System:
-        return whole_system(database, config=config, **_chosen(without or ()))
+        # As a stand-in for a real cluster it is that cluster's scheduler, and leaves our pods to what is attached.
+        names = THEIRS if strict else None
+        return whole_system(database, config=config, names=names, **_chosen(without or ()))
 
     with opened(db, name="volsched up", makes=True) as database:
         try:

@@ -50,6 +50,8 @@ OURS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 """Values of schedulerName that mean us, where the cluster is our own."""
 ATTACHED = (SCHEDULER_NAME,)
 """The same on a cluster that has a scheduler of its own."""
+THEIRS = ("", DEFAULT_SCHEDULER)
+"""Values that mean that scheduler of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
