@@ -186,7 +186,7 @@ def _cluster(settings: Settings, database: Database) -> tuple[Cluster, Callable[
     mode = settings.attached_mode
     cluster = acting_cluster(mode, settings.cluster_kubeconfig, settings.cluster_context)
     lock = InstallationLock(
-        cluster, LOCKS[mode], lambda: holder_of(database), clock=system_clock, monotonic=monotonic
+        cluster, LOCKS[mode], lambda: holder_of(database, mode), clock=system_clock, monotonic=monotonic
     )
     return cluster, lock.looks_and_holds
 

@@ -19,6 +19,8 @@ from tests.support.serving import collection, said_url
 from volsched import Engine
 from volsched.api.listener import listen
 from volsched.cli.app import app
+from volsched.log.database import open_database
+from volsched.log.reads.tail import read_head
 
 
 @contextmanager
@@ -84,6 +86,20 @@ def test_a_strict_system_leaves_pods_of_volsched_to_what_is_attached_to_it(
         path = "/api/v1/namespaces/default/pods"
         wait_until(lambda: http.get(f"{path}/theirs").json()["spec"].get("nodeName") == "n1")
         assert "nodeName" not in http.get(f"{path}/ours").json()["spec"]
+
+
+def test_the_api_of_an_attached_stack_writes_nothing_into_its_store(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before its scheduler has begun, which would refuse a store that has objects of its own."""
+    monkeypatch.setenv("VOLSCHED_ATTACHED_MODE", "own")
+    store = tmp_path / "store.db"
+    store.write_bytes(migrated_file.read_bytes())
+    with command("serve", "api", "--db", str(store), home=tmp_path) as (_, url):
+        refused = httpx.post(f"{url}{collection(node('n1'))}", json=node("n1"), timeout=HANG_SECONDS)
+        assert (refused.status_code, "send it to the cluster itself" in refused.text) == (405, True)
+    with closing(open_database(f"sqlite:///{store}")) as database, database.read() as connection:
+        assert read_head(connection).position == 0
 
 
 def test_a_scheduler_and_a_controller_share_the_work_and_end_on_sigterm(

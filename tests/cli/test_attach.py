@@ -11,11 +11,14 @@ from typer.testing import CliRunner
 from tests.cluster.conftest import over_http
 from tests.support.attached_cluster import gated, kubeconfig_for
 from tests.support.serving import Served, strict_cluster
+from tests.support.store_samples import NOW
 from volsched.cli.app import app
 from volsched.cli.attachment import AttachMode, attachment_to
 from volsched.cluster.installation_lock import InstallationLock
+from volsched.cluster.observer import ClusterObserver
 from volsched.cluster.permissions import LOCKS, OWN
 from volsched.kube.meta import GATE, GAVE_UP
+from volsched.log.database import Database
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import looping
 
@@ -63,6 +66,41 @@ def test_a_second_installation_refuses_to_act_on_the_same_cluster(
     assert done.exit_code == 7, done.output
     assert "held by another installation, the-other" in done.output.replace("\n", " ")
     assert rival.is_held()
+
+
+@pytest.fixture
+def mirror(strict: Served, sqlite: Database) -> str:
+    """The URL of a store in which own mode decides for the cluster."""
+    strict.namespace("kube-system")
+    with over_http(strict.url, kinds=(), mode=OWN) as cluster:
+        ClusterObserver(sqlite, cluster, mode=OWN).attach(cluster.describe(), NOW)
+    return str(sqlite.engine.url)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["attach", "--mode", "gate", "--kubeconfig", "CONFIG", "--port", "0"], 7, "decides in mode own"),
+        (["serve", "scheduler", "--cluster", "gate", "--kubeconfig", "CONFIG"], 7, "decides in mode own"),
+        (["attach", "--mode", "advise", "--kubeconfig", "CONFIG", "--port", "0"], 7, "a store of its own"),
+        (["up", "--port", "0"], 1, "the store mirrors cluster"),
+        (["serve", "scheduler"], 1, "serve scheduler --cluster"),
+        (["serve", "controller"], 1, "the store mirrors cluster"),
+        (["schedule"], 1, "the store mirrors cluster"),
+        (["apply", "-f", "MANIFEST"], 1, "change its objects there, with kubectl"),
+        (["delete", "node", "n1"], 1, "change its objects there, with kubectl"),
+        (["release", "disk-7", "--reason", "wiped"], 1, "change its objects there, with kubectl"),
+    ],
+    ids=lambda it: " ".join(it[:3]) if isinstance(it, list) else "",
+)
+def test_the_store_of_an_attached_mode_is_for_that_mode_alone(
+    mirror: str, tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    """What is written there is in no cluster, and what one mode has planned another would end in its own way."""
+    (tmp_path / "n1.yaml").write_text("{apiVersion: v1, kind: Node, metadata: {name: n1}}")
+    given = {"CONFIG": str(tmp_path / "config"), "MANIFEST": str(tmp_path / "n1.yaml")}
+    done = CliRunner().invoke(app, [*(given.get(it, it) for it in words), "--db", mirror])
+    assert (done.exit_code, said in " ".join(done.output.split())) == (code, True), done.output
 
 
 def test_pods_of_the_default_scheduler_are_taken_only_where_that_is_asked_for(

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,9 @@ from tests.support.store_samples import NOW
 from volsched.cluster.installation_lock import DEADLINE_SECONDS, InstallationLock, holder_of
 from volsched.cluster.kubernetes.adapter import KubernetesCluster
 from volsched.cluster.observer import ClusterObserver
+from volsched.cluster.permissions import GATE_MODE, OWN
 from volsched.log.database import Database, open_database
+from volsched.log.errors import WrongModeError
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/volsched-volsched"
 
@@ -127,15 +129,31 @@ def test_an_answer_that_is_lost_is_no_reason_to_stop_and_silence_is(
 
 
 def test_the_holder_is_the_store_where_it_is(sqlite: Database, tmp_path: Path, cluster: KubernetesCluster) -> None:
-    assert holder_of(sqlite) is None
+    assert holder_of(sqlite, OWN) is None
     assert not machine(cluster, None).wait(0)
-    ClusterObserver(sqlite, cluster, only_observes=False).attach(cluster.describe(), NOW)
+    ClusterObserver(sqlite, cluster, mode=OWN).attach(cluster.describe(), NOW)
     again = open_database(f"sqlite:///{tmp_path / '.' / 'store.db'}")
     copy = open_database(f"sqlite:///{shutil.copyfile(tmp_path / 'store.db', tmp_path / 'copy.db')}")
-    assert holder_of(again) == holder_of(sqlite) is not None
-    assert holder_of(copy) != holder_of(sqlite)
+    assert holder_of(again, OWN) == holder_of(sqlite, OWN) is not None
+    assert holder_of(copy, OWN) != holder_of(sqlite, OWN)
     for it in (again, copy):
         it.close()
+
+
+def test_a_store_that_decides_in_one_mode_is_nobodys_lock_in_another(
+    sqlite: Database, cluster: KubernetesCluster
+) -> None:
+    """A worker of gate mode would call a pod of own mode done: it has no gate."""
+    ClusterObserver(sqlite, cluster).attach(cluster.describe(), NOW)
+    assert holder_of(sqlite, GATE_MODE) is not None
+    ClusterObserver(sqlite, cluster, mode=OWN).attach(cluster.describe(), NOW)
+    with pytest.raises(WrongModeError, match=r"decides in mode own.*give mode gate a store of its own"):
+        ClusterObserver(sqlite, cluster, mode=GATE_MODE).attach(cluster.describe(), NOW)
+    # Whoever only observes it meanwhile does not make it free for another mode.
+    ClusterObserver(sqlite, cluster).attach(replace(cluster.describe(), version="1.99"), NOW)
+    with pytest.raises(WrongModeError):
+        holder_of(sqlite, GATE_MODE)
+    assert holder_of(sqlite, OWN) is not None
 
 
 def test_an_installation_that_loses_it_writes_nothing_more(strict: Served, sqlite: Database) -> None:

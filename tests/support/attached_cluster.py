@@ -93,7 +93,7 @@ class Attached:
         """The process is gone, and another begins on its store."""
         self._lives += 1
         life = self._lives
-        observer = ClusterObserver(self.database, self.cluster, only_observes=False)
+        observer = ClusterObserver(self.database, self.cluster, mode=self.mode)
         observer.mirror.kinds = WATCHED_KINDS
         ids = iter(range(1_000))
         self.system = embedded(

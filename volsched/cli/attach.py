@@ -36,10 +36,9 @@ EXAMPLES = """**Examples**
 
 `volsched audit retained` lists what was written and could not be taken back
 """
-ATTACHED_STORE = "attached.db"
-"""In the user's data directory, beside the observer's: this one knows every pod and every version."""
-ADVISED_STORE = "advised.db"
-"""Its own: open bindings of a store that acted would wait here for an executor."""
+STORES = {AttachMode.own: "attached.db", AttachMode.gate: "gated.db", AttachMode.advise: "advised.db"}
+"""In the user's data directory, beside the observer's: these know every pod and every version. One for each mode,
+because open bindings are carried out, or wait for an executor, as the mode that planned them would do it."""
 UNGATE_TRIES = 5
 
 Mode = Annotated[
@@ -79,8 +78,7 @@ def attach(
         outer.enter_context(closing(attachment.cluster))
         outer.enter_context(explained())
         advises = mode is AttachMode.advise
-        store = ADVISED_STORE if advises else ATTACHED_STORE
-        url = database_url(db, otherwise=lambda: f"sqlite:///{own_directory() / store}")
+        url = database_url(db, otherwise=lambda: f"sqlite:///{own_directory() / STORES[mode]}")
         migrate_store(url)
         database = outer.enter_context(closing(open_store(url, name=f"volsched attach {mode}")))
         make: Callable[[], Restartable]

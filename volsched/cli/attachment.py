@@ -26,6 +26,7 @@ from volsched.cluster.permissions import ADVISE, GATE_MODE, LOCKS, MODES, OWN, W
 from volsched.cluster.port import ClusterIdentity, Permission
 from volsched.kube.meta import GATE
 from volsched.log.database import Database
+from volsched.log.errors import WrongModeError
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.extras import missing
 from volsched.runtime.runner import calls_side_by_side, looping, repeat_until
@@ -97,7 +98,7 @@ class Attachment:
     def _check_store(self, database: Database) -> None:
         try:
             self._observer(database)
-        except WrongClusterError as error:
+        except (WrongClusterError, WrongModeError) as error:
             fail(Exit.CONFLICT, str(error))
 
     @contextmanager
@@ -114,7 +115,7 @@ class Attachment:
         lock = InstallationLock(
             self.cluster,
             LOCKS[self.mode],
-            lambda: holder_of(database),
+            lambda: holder_of(database, self.mode.value),
             clock=system_clock,
             monotonic=monotonic,
         )
@@ -159,7 +160,7 @@ class Attachment:
             self.cluster,
             silence=lambda: silence_of(self.cluster),
             trouble=lambda: trouble_of(self.cluster),
-            only_observes=False,
+            mode=self.mode.value,
         )
         observer.mirror.kinds = self.kinds
         observer.attach(self.identity, system_clock())

@@ -13,6 +13,7 @@ from volsched.cli.operator import user
 from volsched.cli.question_command import asked_of, client_of, declared
 from volsched.cli.store_option import Db, opened
 from volsched.log.commands import ConflictError
+from volsched.log.observed_cluster import require_own_objects
 from volsched.log.transaction import execute
 from volsched.pv_controller.sync import releasing
 from volsched.questions.registry import question
@@ -48,6 +49,7 @@ def release(
         fail(Exit.USAGE, "the reason is empty; say why the volume may be used again, for those who ask later")
     by, volume = user(), bare_name(kind_of("pv"), volume)
     with opened(db) as database:
+        require_own_objects(database)
         now = system_clock()
         command = releasing(database, volume, reason=reason.strip(), by=by, actor=f"cli/release/{by}", now=now)
         if command is None:

@@ -35,6 +35,7 @@ from volsched.cli.operator import user
 from volsched.cli.store_option import Db, opened
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.log.observed_cluster import attached_cluster
 from volsched.objects.rules.admission import SYSTEM_NAMESPACES
 from volsched.objects.submission import ensure_namespaces
 from volsched.runtime.anchors import anchor_plan, anchoring
@@ -362,9 +363,13 @@ def _serve(
                 standing.step, clock=system_clock, name="volsched-system", failed=failed, rest=standing.rests_until
             )
             wake = stack.enter_context(loop).wake
-        ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"api/{user()}", now=system_clock())
+        if not follows:
+            # Not into the store of a mirror, also before its scheduler has begun: it would be unfit for it.
+            ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"api/{user()}", now=system_clock())
         return wake
 
+    # A whole system is refused a store of another cluster's objects before it is served.
+    follows, mode = _followed(database) if make is None else (False, None)
     ApiProcess(
         database=database,
         where=where,
@@ -372,8 +377,19 @@ def _serve(
         begin=begin,
         says=_try_it,
         ended="the server ended: {}; what was acknowledged is kept, start it again",
+        follows=follows,
+        reserves=not follows or mode is not None,
+        binds=not follows or mode == AttachMode.own,
         zonal_upgrade=not Settings().disable_zonal_upgrade,
     ).run()
+
+
+def _followed(database: Database) -> tuple[bool, str | None]:
+    """Whether the store's objects are those of another cluster, and the mode that decides for it, if one does."""
+    with database.read() as connection:
+        attached = attached_cluster(connection)
+    mode = (None if attached is None else attached.get("mode")) or read_settings().attached_mode
+    return attached is not None or mode is not None, mode
 
 
 def _try_it(url: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from volsched.cluster.port import CallRefusedError, ClusterError, Manifest, Refusal
 from volsched.log.database import Database
-from volsched.log.observed_cluster import first_attached
+from volsched.log.observed_cluster import attached_cluster, first_attached, require_mode
 from volsched.runtime.clock import Clock, rfc3339_micro
 
 DURATION_SECONDS = 15
@@ -46,13 +46,15 @@ def lock_name(scheduler: str | None) -> str:
     return GATE_LOCK if scheduler is None else f"volsched-{scheduler}"
 
 
-def holder_of(database: Database) -> str | None:
+def holder_of(database: Database, mode: str) -> str | None:
     """The name of the installation: one for all processes on this store, another for a copy of the store.
 
-    None: the store does not belong to a cluster yet.
+    None: the store does not belong to a cluster yet. Raises WrongModeError where it decides in another mode.
     """
     with database.read() as connection:
         place, origin = database.dialect.place(connection), first_attached(connection)
+        attached = attached_cluster(connection)
+    require_mode(None if attached is None else attached.get("mode"), mode)
     return None if origin is None else sha256(f"{origin}/{place}".encode()).hexdigest()[:16]
 
 

@@ -26,6 +26,7 @@ from volsched.log.observed_cluster import (
     note,
     note_cursors,
     note_projection,
+    require_mode,
     stored_projection,
 )
 from volsched.log.reads.tail import read_head
@@ -59,8 +60,8 @@ class ClusterObserver:
     """Why a kind cannot be watched at the moment, and what to do about it."""
     list_versions: VersionLists | None = None
     """Key, uid and version of every object of a kind: what the proof of equality needs."""
-    only_observes: bool = True
-    """Nobody writes to the cluster from here."""
+    mode: str | None = None
+    """How the store decides for the cluster; None: nobody writes to the cluster from here."""
     mirror: Mirror = field(init=False)
     _known: dict[str, KnownCursor] = field(default_factory=dict)
     """As they were stored before this process listed the kind."""
@@ -88,7 +89,7 @@ class ClusterObserver:
             kinds=OBSERVED_KINDS,
             actor=ACTOR,
             project=project,
-            only_observes=self.only_observes,
+            only_observes=self.mode is None,
         )
 
     def attach(self, identity: ClusterIdentity, now: int) -> None:
@@ -103,9 +104,13 @@ class ClusterObserver:
                 "another with --db"
             )
         _compare(attached, identity)
+        decided = None if attached is None else attached.get("mode")
+        if self.mode is not None:
+            require_mode(decided, self.mode)
         self._was_attached = attached is not None
         found = {"uid": identity.uid, "version": identity.version, "url": identity.url}
-        if attached is None or dict(attached) != found:
+        found["mode"] = self.mode or decided
+        if attached is None or any(attached.get(name) != value for name, value in found.items()):
             self._note(ATTACHED, found, now)
         self.mirror.reached = {kind: it.cursor for kind, it in self._known.items()}
         self._is_attached = self._is_identified = True

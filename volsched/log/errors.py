@@ -31,6 +31,14 @@ class ReplacedError(StoreError):
     """The store's file is not the one this process has opened, or is gone."""
 
 
+class WrongModeError(StoreError):
+    """The store decides for its cluster in another mode."""
+
+
+class MirroredStoreError(StoreError):
+    """The store's objects are those of a real cluster, and are changed there."""
+
+
 class IntegrityBrokenError(StoreError):
     """Stored data contradicts itself. Names the position."""
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, select
 from volsched.log import tables
 from volsched.log.commands import Command
 from volsched.log.database import Database
+from volsched.log.errors import MirroredStoreError, WrongModeError
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import Decision, States
 from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
@@ -56,12 +57,36 @@ def note(type_: str, data: Mapping[str, Any], *, actor: str) -> Command:
 
 
 def attached_cluster(connection: Connection) -> Mapping[str, Any] | None:
-    """Of which cluster the store is the mirror: `uid`, `version` and `url`; None: of none."""
+    """Of which cluster the store is the mirror: `uid`, `version`, `url` and `mode`; None: of none."""
     for it in reversed(read_stream(connection, OBSERVED_CLUSTER)):
         if it.type == ATTACHED:
             data: Mapping[str, Any] = orjson.loads(it.data)
             return data
     return None
+
+
+def require_mode(recorded: str | None, mode: str) -> None:
+    """A store decides in one mode: what one has planned, another would carry out in its own way.
+
+    Gate mode would call a pod done that has no gate, though own mode was to place it.
+    """
+    if recorded not in (None, mode):
+        raise WrongModeError(
+            f"the store decides in mode {recorded}, and what is in flight there can be ended in that mode only: "
+            f"go on in mode {recorded}, or give mode {mode} a store of its own (--db, or VOLSCHED_DATABASE_URL)"
+        )
+
+
+def require_own_objects(database: Database) -> None:
+    """What is written here to a mirror is in no cluster, and every answer from it would be wrong from then on."""
+    with database.read() as connection:
+        attached = attached_cluster(connection)
+    if attached is not None:
+        raise MirroredStoreError(
+            f"the store mirrors cluster {attached['uid']} ({attached['url']}): change its objects there, with "
+            "kubectl. What decides for it is volsched attach or serve scheduler --cluster, and its workers need "
+            "VOLSCHED_ATTACHED_MODE; for objects of your own, name another store with --db"
+        )
 
 
 def first_attached(connection: Connection) -> str | None:

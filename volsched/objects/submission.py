@@ -16,6 +16,7 @@ from volsched.log.database import Database
 from volsched.log.errors import StoreError
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.fold import Decision, ObjectState, State
+from volsched.log.observed_cluster import require_own_objects
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.objects.door import apply, controller, create, delete
@@ -157,6 +158,7 @@ class Submitter:
         return Author(self.actor, rfc3339(self.clock()), Origin.PERSON, self.reason)
 
     def _carry_out(self, writes: Sequence[ObjectWrite]) -> list[Outcome]:
+        require_own_objects(self.database)
         return execute(self.database, [write.command for write in writes], now=self.clock())
 
     def _write(self, entry: Loaded, verb: Verb, around: AdmissionContext) -> ObjectWrite:
@@ -201,6 +203,7 @@ def ensure_namespaces(database: Database, names: Sequence[str], *, actor: str, n
     """Create the missing namespaces; returns their names."""
     if not names:
         return []
+    require_own_objects(database)
     with database.read() as connection:
         states, _ = load_states(database, connection, [namespace_stream(name) for name in names])
     there = {stream for stream, it in states.items() if isinstance(it, ObjectState) and it.manifest is not None}

@@ -20,6 +20,7 @@ from volsched.kube.names import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import due_queues, next_due
+from volsched.log.observed_cluster import require_own_objects
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.node_agent.agent import NodeAgent
@@ -369,7 +370,8 @@ def _observed(mirror: Mirror, now: int) -> int:
 def local_cluster(
     database: Database, *, clock: Clock, new_uid: Callable[[], str], disable_zonal_upgrade: bool = False
 ) -> LocalCluster:
-    """The cluster whose objects live in the database's own log."""
+    """The cluster whose objects live in the database's own log. Raises MirroredStoreError where others' do."""
+    require_own_objects(database)
 
     def append(command: Command) -> Done:
         (outcome,) = execute(database, [command], now=clock())

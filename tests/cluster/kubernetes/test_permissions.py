@@ -83,7 +83,7 @@ def advise(running: Served, database: Database) -> None:
     """Follows the cluster, takes a reservation and answers a filter; bind is refused before anything is sent."""
     running.namespace("kube-system")
     with over_http(running.url, kinds=WATCHED_KINDS, project=project, mode=ADVISE) as cluster:
-        observer = ClusterObserver(database, cluster, only_observes=False)
+        observer = ClusterObserver(database, cluster, mode=ADVISE)
         observer.mirror.kinds = WATCHED_KINDS
         observer.attach(cluster.describe(MODES[ADVISE]), system_clock())
         adviser = Adviser(observer, Sweep(database, "sweep/test"))

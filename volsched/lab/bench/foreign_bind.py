@@ -31,7 +31,7 @@ from volsched.cluster.kubernetes.requests import ApiRequest, collection_path
 from volsched.cluster.kubernetes.streams import reading
 from volsched.cluster.kubernetes.transport import ApiAnswer, Transport
 from volsched.cluster.observer import ClusterObserver
-from volsched.cluster.permissions import WATCHED_KINDS
+from volsched.cluster.permissions import OWN, WATCHED_KINDS
 from volsched.cluster.projection import project
 from volsched.lab.bench.bind import BindLoad, bench_bind, cluster, new_ids, pods_with_claims
 from volsched.lab.bench.idle import cpu_seconds
@@ -162,7 +162,7 @@ def _attached(database: Database, url: str, meter: CallMeter, go: Event) -> Iter
     )
     transport.meter = meter
     adapter = KubernetesCluster(transport, kinds=WATCHED_KINDS, project=project)
-    observer = ClusterObserver(database, adapter, only_observes=False)
+    observer = ClusterObserver(database, adapter, mode=OWN)
     observer.mirror.kinds = WATCHED_KINDS
     deaths: list[Exception] = []
     with ExitStack() as stack:

@@ -164,6 +164,8 @@ class ClusterAttachment(Payload):
     uid: str | None
     version: str | None
     url: str
+    mode: str | None = None
+    """How it decides for that cluster; None: it only observes it, or was attached before modes were recorded."""
 
 
 class CursorGap(Payload):
