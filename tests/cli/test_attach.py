@@ -126,6 +126,13 @@ def test_pods_of_the_default_scheduler_are_taken_only_where_that_is_asked_for(
             ["manifests", "--mode", "advise", "--tls-secret", "t", "--owned-class", "fast"],
             "schedulerName volsched",
         ),
+        (["manifests", "--mode", "gate", "--owned-class", "fast"], "mode gate never places"),
+        (["manifests", "--mode", "own", "--binding-scheduler", "s"], "name them with --owned-class"),
+        (["manifests", "--mode", "own", "--owned-class", "a'] || ['"], "--owned-class \"a'] || ['\": must be"),
+        (["manifests", "--mode", "own", "--namespace", "Bad_NS"], '--namespace "Bad_NS": must be'),
+        (["manifests", "--mode", "own", "--image", ""], '--image "": must be a reference'),
+        (["manifests", "--mode", "own", "--to", "chart"], "-o helm and -o kustomize"),
+        (["ungate", "db-0", "shop/db-1"], "named NS/POD, as default/db-0: db-0"),
         (["serve", "scheduler", "--context", "prod"], "give --cluster own or gate"),
     ],
 )

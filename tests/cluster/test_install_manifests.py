@@ -1,5 +1,7 @@
 """What is applied to have an observer in a cluster: read-only, equal to deploy/, valid for real servers."""
 
+import re
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,14 +42,59 @@ def test_what_is_in_deploy_is_what_the_command_writes(place: Path, files: dict[s
         assert list(yaml.safe_load_all((place / name).read_text())) == documents, name
 
 
-def test_a_chart_with_its_values_is_what_is_applied_without_one() -> None:
-    chart = helm_files(Installation(image="registry.example/volsched:1"), version="1.0.0")
-    values = chart["values.yaml"][0]
-    text = yaml.safe_dump_all(chart["templates/observe.yaml"])
-    rendered = text.replace("{{ .Release.Namespace }}", "volsched").replace("{{ .Values.image }}", values["image"])
-    assert "{{" not in rendered
-    whole = manifests(Installation(image="registry.example/volsched:1"))
-    assert list(yaml.safe_load_all(rendered)) == [it for it in whole if it["kind"] != "Namespace"]
+def rendered(chart: dict[str, list[dict[str, Any]]], namespace: str) -> list[dict[str, Any]]:
+    """Plain substitution is all of Helm's language that the chart may use; a real Helm would read any `{{`."""
+    (values,) = chart["values.yaml"]
+    known = {"Release.Namespace": namespace, **{f"Values.{name}": value for name, value in values.items()}}
+    used: set[str] = set()
+
+    def value_of(found: re.Match[str]) -> str:
+        used.add(found[1])
+        return str(known[found[1]])
+
+    (text,) = [yaml.safe_dump_all(it) for name, it in chart.items() if name.startswith("templates/")]
+    text = re.sub(r"\{\{ \.([A-Za-z.]+) \}\}", value_of, text)
+    assert "{{" not in text
+    assert used == known.keys()
+    return list(yaml.safe_load_all(text))
+
+
+RENDERED = [
+    Installation(image="registry.example/volsched:1"),
+    Installation(tls_secret="volsched-tls", monitored=True),
+    Installation(mode=ADVISE, tls_secret="volsched-tls"),
+    Installation(mode=ADVISE, tls_secret="volsched-tls", database_secret="db"),
+    Installation(mode=GATE_MODE, namespace="storage"),
+    Installation(mode=GATE_MODE, tls_secret="volsched-tls", database_secret="db", prioritized=True),
+    Installation(mode=OWN),
+    Installation(
+        mode=OWN,
+        namespace="storage",
+        tls_secret="volsched-tls",
+        database_secret="db",
+        owned_classes=("fast", "local.example.com"),
+        binding_schedulers=("with-volsched",),
+        prioritized=True,
+    ),
+]
+
+
+@pytest.mark.parametrize("wanted", RENDERED, ids=lambda it: f"{it.mode}-{it.database_secret}-{it.tls_secret}")
+def test_a_chart_with_its_values_is_what_is_applied_without_one_and_a_release_takes_it(
+    wanted: Installation,
+) -> None:
+    found = rendered(dict(helm_files(wanted, version="1.0.0")), wanted.namespace)
+    # A release is installed into a namespace that is there.
+    assert found == [it for it in manifests(wanted) if it["kind"] != "Namespace"]
+    for manifest in found:
+        if manifest["kind"] != "ServiceMonitor":
+            kubernetes_validate.validate(manifest, RELEASES[-1], strict=True)
+
+
+def test_a_chart_says_whether_a_real_helm_has_rendered_it() -> None:
+    (chart,) = helm_files(Installation(), version="1.0.0")["Chart.yaml"]
+    assert chart["annotations"]["volsched.io/rendered-by-helm"].startswith("never")
+    assert chart.keys() == {"apiVersion", "name", "version", "description", "type", "annotations"}
 
 
 def test_a_service_is_there_only_with_a_certificate() -> None:
@@ -100,17 +147,6 @@ def test_an_adviser_reads_only_and_is_reached_by_kube_scheduler() -> None:
     assert not {"Role", "MutatingAdmissionPolicy"} & objects.keys()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_chart_of_any_mode_is_what_is_applied_without_one(mode: str) -> None:
-    wanted = Installation(image="registry.example/volsched:1", mode=mode, tls_secret="volsched-tls")
-    chart = helm_files(wanted, version="1.0.0")
-    text = yaml.safe_dump_all(chart[f"templates/{mode}.yaml"])
-    values = {"Release.Namespace": "volsched", "Values.image": wanted.image, "Values.tlsSecret": "volsched-tls"}
-    for name, value in values.items():
-        text = text.replace(f"{{{{ .{name} }}}}", value)
-    assert list(yaml.safe_load_all(text)) == [it for it in manifests(wanted) if it["kind"] != "Namespace"]
-
-
 def test_gate_mode_sets_its_gate_by_a_policy_and_never_places_a_pod() -> None:
     objects = {it["kind"]: it for it in manifests(Installation(mode=GATE_MODE))}
     policy = objects["MutatingAdmissionPolicy"]["spec"]
@@ -128,6 +164,31 @@ def test_releases_that_have_the_policy_take_it(release: str) -> None:
 
 
 ACTING = Installation(mode=OWN, database_secret="db", owned_classes=("fast",), prioritized=True)
+
+
+@pytest.mark.parametrize(
+    ("others", "names"),
+    [
+        ((), "['volsched']"),
+        (("with-volsched",), "['volsched', 'with-volsched']"),
+    ],
+)
+def test_an_owned_class_is_for_pods_whose_volumes_we_bind(others: tuple[str, ...], names: str) -> None:
+    """Ours, and those of a kube-scheduler with deploy/kube-scheduler/bind.yaml: its extender is we."""
+    policies = {
+        it["metadata"]["name"]: it["spec"]["validations"][0]
+        for it in manifests(replace(ACTING, binding_schedulers=others))
+        if it["kind"] == "ValidatingAdmissionPolicy"
+    }
+    pods = policies["volsched-scheduler-owned-pods"]
+    assert pods["expression"] == f"object.spec.schedulerName in {names}"
+    assert pods["message"].endswith(" or ".join(("schedulerName: volsched", *others)))
+
+
+def test_the_documented_second_scheduler_is_the_one_that_is_let_in() -> None:
+    (profile,) = yaml.safe_load((DEPLOY / "kube-scheduler" / "bind.yaml").read_text())["profiles"]
+    documents = (DEPLOY.parent / "docs" / "extender.md").read_text()
+    assert f"--owned-class fast --binding-scheduler {profile['schedulerName']}" in documents
 
 
 def test_no_match_condition_asks_for_the_namespace() -> None:

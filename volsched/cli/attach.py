@@ -1,6 +1,7 @@
 """`volsched attach`: decide for a real cluster, in one process: follow it, and write decisions or give advice."""
 
 import logging
+import re
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Annotated
@@ -128,6 +129,9 @@ def ungate(
     """
     if bool(pods) is all_pods:
         fail(Exit.USAGE, "name pods as NS/POD, or give --all")
+    misnamed = [it for it in pods or () if not re.fullmatch("[^/]+/[^/]+", it)]
+    if misnamed:
+        fail(Exit.USAGE, f"a pod is named NS/POD, as default/db-0: {', '.join(misnamed)}")
     cluster = acting_on(kubeconfig, context, AttachMode.gate)
     with closing(cluster):
         try:
@@ -140,7 +144,7 @@ def ungate(
     missing = set(pods or ()) - {key_of("Pod", it) for it in wanted}
     if missing:
         fail(Exit.NOT_FOUND, f"not behind the gate {GATE}: {', '.join(sorted(missing))}")
-    stderr.print(f"{len(wanted)} pods ungated")
+    stderr.print(f"{len(wanted)} pod{'' if len(wanted) == 1 else 's'} ungated")
 
 
 def _ungate(cluster: "KubernetesCluster", key: str) -> None:

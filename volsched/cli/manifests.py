@@ -1,5 +1,7 @@
 """`volsched manifests`: what an administrator reviews and applies to run volsched in the cluster."""
 
+import re
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -10,8 +12,9 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cluster.install_manifests import Installation, helm_files, kustomize_files
 from volsched.cluster.install_manifests import manifests as objects_of
-from volsched.cluster.permissions import ADVISE, OBSERVE
+from volsched.cluster.permissions import ADVISE, GATE_MODE, OBSERVE
 from volsched.cluster.projection import shown_projection
+from volsched.kube.names import dns_label_problem, dns_subdomain_problem
 from volsched.kube.yaml_values import dump_yaml
 
 EXAMPLES = """**Examples**
@@ -68,6 +71,15 @@ def manifests(
             "--owned-class", metavar="NAME", help="own: a StorageClass for our pods only; may be given often."
         ),
     ] = None,
+    binding_scheduler: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--binding-scheduler",
+            metavar="NAME",
+            help="own: the schedulerName of a kube-scheduler whose extender binds through us; its pods may use "
+            "owned classes too.",
+        ),
+    ] = None,
     flow_schema: Annotated[
         bool, typer.Option("--flow-schema", help="own: add a FlowSchema with kube-scheduler's priority level.")
     ] = False,
@@ -81,15 +93,29 @@ def manifests(
         return
     if service_monitor and tls_secret is None:
         fail(Exit.USAGE, "a ServiceMonitor scrapes the Service, which needs a certificate; give --tls-secret NAME")
-    if mode == OBSERVE and (database_secret or owned_class or flow_schema):
+    if mode == OBSERVE and (database_secret or owned_class or binding_scheduler or flow_schema):
         fail(
             Exit.USAGE,
             "--database-secret, --owned-class and --flow-schema are for a mode that acts; add --mode own",
         )
+    if owned_class and mode in (ADVISE, GATE_MODE):
+        fail(Exit.USAGE, f"pods of an owned class need schedulerName volsched, whom mode {mode} never places")
+    if binding_scheduler and not owned_class:
+        fail(Exit.USAGE, "--binding-scheduler is let into owned classes; name them with --owned-class")
+    if to is not None and output is Packaging.yaml:
+        fail(Exit.USAGE, "--to is for -o helm and -o kustomize; plain YAML goes to standard output")
     if mode == ADVISE and tls_secret is None:
         fail(Exit.USAGE, "kube-scheduler asks an adviser from another pod, by TLS; give --tls-secret NAME")
-    if mode == ADVISE and owned_class:
-        fail(Exit.USAGE, "pods of an owned class need schedulerName volsched, whom an adviser never places")
+    _check_names(
+        {
+            "--namespace": ([namespace], dns_label_problem),
+            "--image": ([image], _image_problem),
+            "--tls-secret": ([] if tls_secret is None else [tls_secret], dns_subdomain_problem),
+            "--database-secret": ([] if database_secret is None else [database_secret], dns_subdomain_problem),
+            "--owned-class": (owned_class or (), dns_subdomain_problem),
+            "--binding-scheduler": (binding_scheduler or (), dns_subdomain_problem),
+        }
+    )
     wanted = Installation(
         namespace=namespace,
         image=image,
@@ -98,6 +124,7 @@ def manifests(
         mode=mode,
         database_secret=database_secret,
         owned_classes=tuple(owned_class or ()),
+        binding_schedulers=tuple(binding_scheduler or ()),
         prioritized=flow_schema,
     )
     if output is Packaging.yaml:
@@ -118,3 +145,19 @@ def manifests(
         except OSError as error:
             fail(Exit.FAILURE, f"{path} cannot be written: {error.strerror}; choose another directory with --to")
     stderr.print(f"{mode}: {len(files)} files in {to}")
+
+
+def _check_names(given: Mapping[str, tuple[Iterable[str], Callable[[str], str | None]]]) -> None:
+    """What no server would take; and in a policy's expression, a quote in a name would end the name."""
+    for option, (names, problem_of) in given.items():
+        for name in names:
+            if (problem := problem_of(name)) is not None:
+                fail(Exit.USAGE, f'{option} "{name}": {problem}')
+
+
+def _image_problem(image: str) -> str | None:
+    return (
+        None
+        if image and not re.search(r"\s", image)
+        else "must be a reference such as volsched:1.0, without spaces"
+    )

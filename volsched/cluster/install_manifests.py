@@ -5,13 +5,13 @@ of `cluster.permissions` says. It listens on loopback, where only `kubectl port-
 given a certificate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from volsched.cluster.installation_lock import NAMESPACE as LOCK_NAMESPACE
 from volsched.cluster.permissions import ADVISE, GATE_MODE, MODES, OBSERVE, OWN, role_rules
-from volsched.kube.meta import GATE
+from volsched.kube.meta import GATE, SCHEDULER_NAME
 
 COMPONENTS = {OBSERVE: "observer", ADVISE: "adviser", GATE_MODE: "gate", OWN: "scheduler"}
 """Mode → the last part of the names of its objects."""
@@ -42,7 +42,9 @@ class Installation:
     database_secret: str | None = None
     """A Secret whose key `url` is a PostgreSQL URL: two replicas share it. Without, SQLite and one replica."""
     owned_classes: tuple[str, ...] = ()
-    """StorageClasses whose claims only pods of our scheduler may use."""
+    """StorageClasses whose claims only pods of our scheduler, and of those that let us bind, may use."""
+    binding_schedulers: tuple[str, ...] = ()
+    """schedulerNames of kube-schedulers that leave volumes to us: their extender's bind is ours."""
     prioritized: bool = False
     """With a FlowSchema, so that our calls do not queue behind all other service accounts."""
 
@@ -165,13 +167,13 @@ def _owned_classes(wanted: Installation) -> list[Object]:
     """Two schedulers that take from one pool of volumes collide; a class of our own has no other taker.
 
     A policy for pods cannot look up their claims. So claims of the class are made in labelled namespaces only, and
-    there every pod with a claim has our scheduler.
+    there every pod with a claim has our scheduler, or one whose volumes we bind.
     """
-    named = ", ".join(f"'{it}'" for it in wanted.owned_classes)
+    classes, schedulers = _cel_list(wanted.owned_classes), (SCHEDULER_NAME, *wanted.binding_schedulers)
     owned = "object.spec.?storageClassName.orValue('')"
     claims = (
         {"resourceRules": [_admission_rule("persistentvolumeclaims")]},
-        f"{owned} in [{named}]",
+        f"{owned} in {classes}",
         f"namespaceObject.metadata.?labels[?'{OWNED}'].orValue('') == 'enabled'",
         f"this StorageClass belongs to volsched; label the namespace {OWNED}=enabled to use it",
     )
@@ -182,13 +184,19 @@ def _owned_classes(wanted: Installation) -> list[Object]:
             "resourceRules": [_admission_rule("pods")],
         },
         "object.spec.?volumes.orValue([]).exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))",
-        "object.spec.schedulerName == 'volsched'",
-        f"pods with claims in namespaces with {OWNED}=enabled need schedulerName: volsched",
+        f"object.spec.schedulerName in {_cel_list(schedulers)}",
+        f"pods with claims in namespaces with {OWNED}=enabled need schedulerName: {' or '.join(schedulers)}",
     )
     return [
         *_policy(wanted, "owned-claims", *claims),
         *_policy(wanted, "owned-pods", *pods),
     ]
+
+
+def _cel_list(names: Iterable[str]) -> str:
+    """Names of objects have no quotes."""
+    quoted = ", ".join(f"'{it}'" for it in names)
+    return f"[{quoted}]"
 
 
 def _gate_policy(wanted: Installation) -> tuple[Object, Object]:
@@ -415,6 +423,7 @@ def kustomize_files(wanted: Installation) -> Mapping[str, list[Object]]:
     }
 
 
+RENDERED_BY_HELM = "volsched.io/rendered-by-helm"
 _DESCRIBED = {
     ADVISE: "Answers kube-scheduler's extender calls with joint capacity and reservations. It never writes.",
     GATE_MODE: "Binds the claims of gated pods as one recorded transaction; their own scheduler places them.",
@@ -433,6 +442,7 @@ def helm_files(wanted: Installation, *, version: str) -> Mapping[str, list[Objec
         mode=wanted.mode,
         database_secret=wanted.database_secret and "{{ .Values.databaseSecret }}",
         owned_classes=wanted.owned_classes,
+        binding_schedulers=wanted.binding_schedulers,
         prioritized=wanted.prioritized,
     )
     values = {"image": wanted.image} | ({"tlsSecret": wanted.tls_secret} if wanted.tls_secret else {})
@@ -446,6 +456,8 @@ def helm_files(wanted: Installation, *, version: str) -> Mapping[str, list[Objec
                 "version": version,
                 "description": described,
                 "type": "application",
+                # For whoever installs it without having read our documents.
+                "annotations": {RENDERED_BY_HELM: "never; our tests substitute its values and check the result"},
             }
         ],
         "values.yaml": [values],
