@@ -152,6 +152,42 @@ def test_s2_a_volume_that_no_controller_has_touched_is_free_again(own: Attached)
     assert own.controller.set_phase("small-1") == 409
 
 
+def reserve(own: Attached) -> None:
+    """A user keeps a volume for a claim by its name, and the controller has not acted on that yet."""
+    kept = {"spec": {"claimRef": {"namespace": "default", "name": "data"}}}
+    assert own.running.http.patch(volume_path("small-1"), json=kept, headers=MERGE).status_code == 200
+    own.controller.look()
+
+
+def test_s2_of_a_volume_that_a_user_reserved_only_the_uid_is_taken_back(own: Attached) -> None:
+    reserve(own)
+    prebound(own, "data")
+    assert own.volume("small-1")["spec"]["claimRef"]["uid"] == own.claim("data")["metadata"]["uid"]
+    # The controller begins with what it saw before us: its first write is refused, and so is every later one.
+    assert own.controller.set_claim("small-1", "data") == 409
+    delete_pod(own)
+    assert [state for _, state, _ in settled(own)] == ["released"]
+    kept = own.volume("small-1")["spec"]["claimRef"]
+    assert (kept["namespace"], kept["name"], "uid" in kept) == ("default", "data", False)
+    assert BINDING_STAMP not in own.marks(own.volume("small-1"))
+    assert own.controller.set_phase("small-1") == 409
+
+
+def test_a_controller_whose_first_write_is_faster_than_ours_has_bound_the_claim_for_us(own: Attached) -> None:
+    reserve(own)
+    own.running.create(ours("db", "data"))
+    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    assert own.controller.set_claim("small-1", "data") == 200
+
+    def bound() -> bool:
+        own.wait(1)
+        own.controller.bind()
+        return own.node_of("db") == "n1" and own.has_settled()
+
+    own.until(bound)
+    assert own.claim("data")["spec"]["volumeName"] == "small-1"
+
+
 def test_s3_a_volume_that_the_controller_calls_bound_is_never_pulled_away(own: Attached) -> None:
     prebound(own, "data")
     own.controller.look()
@@ -257,6 +293,20 @@ def test_d2_a_claim_that_a_provisioner_works_on_keeps_its_node(own: Attached) ->
     assert own.marks(own.claim("scratch"))[SELECTED_NODE] == "n1"
     # The volume comes late and goes to its claim, and the next pod goes where it is.
     own.provisioner.provision("scratch")
+    assert own.controller.bind() == 1
+    own.create(node("n2"), ours("again", "scratch"))
+    own.until(lambda: own.node_of("again") == "n1")
+
+
+def test_d3_a_volume_that_a_provisioner_has_made_goes_to_its_claim_and_the_next_pod_to_it(own: Attached) -> None:
+    """Its claim is not bound yet: the controller's cache is older than the volume."""
+    prebound(own, "scratch")
+    own.controller.order("scratch")
+    made = own.provisioner.provision("scratch")
+    delete_pod(own)
+    assert settled(own) == [("scratch", "retained", REASONS[SafeRow.PROVISIONING])]
+    assert own.given_to(made) == "scratch"
+    assert own.marks(own.claim("scratch"))[SELECTED_NODE] == "n1"
     assert own.controller.bind() == 1
     own.create(node("n2"), ours("again", "scratch"))
     own.until(lambda: own.node_of("again") == "n1")

@@ -69,8 +69,19 @@ class PvController:
             if not manifest["spec"].get("claimRef") and manifest.get("status", {}).get("phase") != "Available":
                 self._put(f"{volume_path(name)}/status", merged(manifest, {"status": {"phase": "Available"}}))
 
+    def set_claim(self, name: str, claim: str) -> int:
+        """The first write, skipped where claimRef has the claim's uid already, as after a prebind of ours.
+
+        Answers the status code, as the next three do.
+        """
+        reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim}
+        uid = self.claims[claim]["metadata"]["uid"]
+        return self._put(
+            volume_path(name), merged(self.volumes[name], {"spec": {"claimRef": {**reference, "uid": uid}}})
+        )
+
     def set_phase(self, name: str) -> int:
-        """The second write (the first is skipped: claimRef is there already). Answers the status code."""
+        """The second write."""
         return self._put(f"{volume_path(name)}/status", merged(self.volumes[name], {"status": {"phase": "Bound"}}))
 
     def write_claim(self, name: str, volume: str) -> int:
