@@ -91,7 +91,7 @@ def test_attachments_and_claims_of_everybody_count_against_what_a_node_attaches(
             "metadata": {"name": name},
             "spec": {"drivers": [{"name": CSI, "nodeID": name, "allocatable": {"count": count}}]},
         }
-        for name, count in (("n1", 2), ("n2", 1))
+        for name, count in (("n1", 2), ("n2", 0))
     ]
     attachment = {
         "apiVersion": "storage.k8s.io/v1",
@@ -99,9 +99,25 @@ def test_attachments_and_claims_of_everybody_count_against_what_a_node_attaches(
         "metadata": {"name": "left-over"},
         "spec": {"attacher": CSI, "nodeName": "n1", "source": {"persistentVolumeName": "old"}},
     }
-    own.create(network, *limits, attachable("old"), attachable("a"), attachable("b"))
+    own.create(network, *limits, attachable("old"), *map(attachable, ("a", "b", "c")))
     held = claim("theirs", "1Gi", "network")
-    own.create({**held, "spec": {**held["spec"], "volumeName": "a"}}, claim("data", "1Gi", "network"))
+    own.create({**held, "spec": {**held["spec"], "volumeName": "a"}})
+    own.create(claim("data", "1Gi", "network"), claim("more", "1Gi", "network"))
     own.running.create(attachment, on_node(pod("web", "theirs"), "n1"), ours("db", "data"))
-    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
-    assert own.pod("db")["status"]["nominatedNodeName"] == "n2"
+
+    def is_refused(name: str) -> bool:
+        told = own.pod(name).get("status", {}).get("conditions") or [{}]
+        return "2 node(s) exceed max volume count" in told[0].get("message", "")
+
+    def is_placed(name: str) -> bool:
+        own.wait(1)
+        own.controller.bind()
+        return own.node_of(name) == "n1"
+
+    own.until(lambda: is_refused("db"))
+    own.running.http.delete("/apis/storage.k8s.io/v1/volumeattachments/left-over")
+    own.until(lambda: is_placed("db"))
+    own.running.create(ours("next", "more"))
+    own.until(lambda: is_refused("next"))
+    own.running.http.delete("/api/v1/namespaces/default/pods/web?gracePeriodSeconds=0")
+    own.until(lambda: is_placed("next"))

@@ -12,11 +12,12 @@ from sqlalchemy import select
 
 from tests.stack.processes import Redis, scheduler, worker
 from tests.stack.work import head
-from tests.support.attached_cluster import NETWORK, kubeconfig_for, ours
+from tests.support.attached_cluster import NETWORK, kubeconfig_for, ours, permissions_of, used_permissions
 from tests.support.clusters import LOCAL, claim, node, volume
 from tests.support.extent import FULL, extended, extent
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, strict_cluster
+from volsched.cluster.permissions import OWN
 from volsched.kube.meta import SELECTED_NODE
 from volsched.lab.drills.cluster_oracle import at_rest
 from volsched.lab.drills.foreign_cluster import ForeignCluster
@@ -177,4 +178,5 @@ def test_workers_killed_at_every_point_leave_a_cluster_without_harm(
                     progress=lambda: len(foreign.look().waiting()),
                 )
         assert at_rest(foreign.look(), foreign.history, foreign.events()) == []
+        assert used_permissions(running, OWN) <= permissions_of(OWN)
     assert verify(database).ok

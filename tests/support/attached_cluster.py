@@ -12,10 +12,11 @@ from tests.cluster.conftest import over_http
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import wait_until
 from tests.support.serving import Served
+from volsched.api.strict.server import CALLS_PATH
 from volsched.cluster.installation_lock import InstallationLock
 from volsched.cluster.kubernetes.adapter import KubernetesCluster
 from volsched.cluster.observer import ClusterObserver
-from volsched.cluster.permissions import GATE_MODE, LOCKS, OWN, WATCHED_KINDS
+from volsched.cluster.permissions import GATE_MODE, LOCKS, MODES, OWN, WATCHED_KINDS, resource_of
 from volsched.cluster.port import KUBERNETES, Cluster
 from volsched.cluster.projection import project
 from volsched.kube.meta import GATE
@@ -175,10 +176,27 @@ class Attached:
 
 @contextmanager
 def attached(running: Served, database: Database, *, mode: str = OWN) -> Iterator[Attached]:
+    """Whatever the test plays, every call must be allowed by the role of the mode."""
     running.namespace("kube-system")
     can = replace(KUBERNETES, places_pods=mode == OWN)
     with over_http(running.url, kinds=WATCHED_KINDS, project=project, mode=mode, capabilities=can) as cluster:
         yield Attached(running, database, cluster, mode)
+    assert used_permissions(running, mode) <= permissions_of(mode)
+
+
+Used = tuple[str, str, str]
+"""Verb, group and resource."""
+
+
+def used_permissions(running: Served, mode: str) -> set[Used]:
+    """What the server saw of a mode, but for the question what one may, which everybody may ask."""
+    seen = running.http.get(CALLS_PATH).json()
+    used = {(it["verb"], it["group"], it["resource"]) for it in seen if it["client"].endswith(f"({mode})")}
+    return used - {("create", "authorization.k8s.io", "selfsubjectaccessreviews")}
+
+
+def permissions_of(mode: str) -> set[Used]:
+    return {(it.verb, *resource_of(it)) for it in MODES[mode]}
 
 
 def two_nodes() -> tuple[Manifest, ...]:
