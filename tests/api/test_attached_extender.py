@@ -110,6 +110,9 @@ def test_bind_waits_for_a_pod_that_is_not_heard_of_yet_and_refuses_another_one(
         other = {**wanting, "metadata": {**wanting["metadata"], "uid": "another"}}
         with pytest.raises(ExtenderError, match="it is another pod"):
             scheduler.bind(other, "n2")
+        gone = {**wanting, "metadata": {**wanting["metadata"], "name": "gone"}}
+        with pytest.raises(ExtenderError, match=r'"default/gone" not found; bind acts on pods of the cluster'):
+            scheduler.bind(gone, "n2")
 
 
 def test_a_failed_bind_is_an_error_and_leaves_nothing_behind(own: Attached, sqlite: Database) -> None:

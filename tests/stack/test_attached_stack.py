@@ -1,5 +1,6 @@
 """Own mode as a stack: `serve scheduler --cluster own` decides, Celery workers write into a strict API server."""
 
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ WORKER_POINTS = (
     "commit.before*3",
     "commit.after*3",
 )
+SCHEDULER_POINTS = ("scheduler.decided", "scheduler.planned", "commit.before*3", "commit.after*3")
+"""With workers it carries nothing out."""
 NOT_OF_WORKERS = {
     "scheduler.decided",
     "scheduler.planned",
@@ -173,6 +176,45 @@ def test_workers_killed_at_every_point_leave_a_cluster_without_harm(
                     assert set(pods) & set(foreign.look().waiting()), point
                     victim.kill()
             with worker(url, broker, name="heir", **acts):
+                wait_until(
+                    lambda: not foreign.step().waiting() and not foreign.look().half_bound(),
+                    progress=lambda: len(foreign.look().waiting()),
+                )
+        assert at_rest(foreign.look(), foreign.history, foreign.events()) == []
+        assert used_permissions(running, OWN) <= permissions_of(OWN)
+    assert verify(database).ok
+
+
+@extended
+@on_postgres
+@pytest.mark.skipif(not FULL, reason="a scheduler is started for every fault point; make drills runs it")
+def test_schedulers_killed_at_every_point_leave_a_cluster_without_harm(
+    database: Database,
+    url: str,
+    broker: Redis,
+    tmp_path: Path,
+) -> None:
+    """Workers go on with what each has planned; the PV controller stands still, so that no pod has its node then.
+
+    The cluster alone is asked.
+    """
+    with strict_cluster() as running, httpx2.Client(base_url=running.url, timeout=HANG_SECONDS) as http:
+        running.namespace("kube-system")
+        foreign = ForeignCluster(http, nodes=2)
+        foreign.begin()
+        config = str(kubeconfig_for(running.url, tmp_path / "kubeconfig"))
+        words = ("--cluster", "own", "--kubeconfig", config)
+        with worker(url, broker, ATTACHED_MODE="own", CLUSTER_KUBECONFIG=config):
+            foreign.controls = False
+            for number, point in enumerate(SCHEDULER_POINTS):
+                pods = foreign.bring_pods(f"s{number}", [1, 2])
+                armed = {"DRILL": "1", "FAULT": f"{point}:kill"}
+                with scheduler(url, broker, *words, name=f"victim-{number}", **armed) as victim:
+                    wait_until(lambda: victim.process.poll() is not None, progress=lambda: head(database))
+                    assert victim.process.returncode == -signal.SIGKILL, victim.log.read_text()
+                assert set(pods) <= set(foreign.look().waiting()), point
+            foreign.controls = True
+            with scheduler(url, broker, *words, name="heir"):
                 wait_until(
                     lambda: not foreign.step().waiting() and not foreign.look().half_bound(),
                     progress=lambda: len(foreign.look().waiting()),

@@ -232,7 +232,8 @@ class Desk:
         """None: the pod exists, and has neither a node nor a binding."""
         held = living(self.picture.world.states, f"pod/{asked.pod}")
         if held is None or held.manifest is None:
-            raise UnseenPodError(f'pod "{asked.pod}" not found; bind acts on pods of this API')
+            where = "the cluster that volsched follows" if self.follows else "this API"
+            raise UnseenPodError(f'pod "{asked.pod}" not found; bind acts on pods of {where}')
         metadata = held.manifest["metadata"]
         if not asked.uid:
             raise BindError(NO_UID.format(pod=asked.pod))
