@@ -32,7 +32,10 @@ export function duration(seconds: number): string {
 
 /** Of microseconds since 1970. */
 export function clock(micros: number, withDate = true): string {
-  const text = new Date(micros / 1000).toISOString();
+  const time = new Date(micros / 1000);
+  // An answer or an address may hold what is no time; the page is more than one stamp.
+  if (Number.isNaN(time.getTime())) return "–";
+  const text = time.toISOString();
   return withDate ? `${text.slice(0, 10)} ${text.slice(11, 19)}` : text.slice(11, 19);
 }
 

@@ -9,8 +9,17 @@ export interface Place {
 
 export function parsePlace(hash: string): Place {
   const [path = "", search = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  const [page = "", ...rest] = path.split("/").map(decodeURIComponent);
+  const [page = "", ...rest] = path.split("/").map(decoded);
   return { page: page || "map", rest, query: Object.fromEntries(new URLSearchParams(search)) };
+}
+
+/** An address that was typed or cut may hold a `%` that stands for nothing. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function placeText(page: string, rest: string[], query: Record<string, string | null | undefined>): string {
