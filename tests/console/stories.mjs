@@ -15,7 +15,6 @@ const { default: packed } = await import(require.resolve("@sparticuz/chromium"))
 const { chromium } = require("playwright-core");
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const HANG_MILLISECONDS = 240_000;
-const PRESSED_AGAIN_MILLISECONDS = 20_000;
 
 const stories = {
   async "a stolen volume is found by the time slider, and the binding's lanes tell why"(page) {
@@ -227,9 +226,15 @@ const stories = {
   },
 
   async "the state of now is told: who waits for what, and that the log is whole"(page) {
+    // What waits for an answer moves nothing that can be pressed: that is shown after it.
+    const latency = await held(page, /audit\/latency/);
     await open(page, "now");
     await page.getByText("didn't find available persistent volumes to bind").first().waitFor();
-    await press(page.getByRole("button", { name: "Verify the log" }), page.getByText(/The log is whole up to event/));
+    await latency.asked;
+    assert.equal(await page.getByRole("button", { name: "Verify the log" }).isVisible(), false);
+    await latency.letGo();
+    await page.getByRole("button", { name: "Verify the log" }).click();
+    await page.getByText(/The log is whole up to event/).waitFor();
     await page.getByText(/ago, up to event \d+/).waitFor();
     await open(page, "now?at=160");
     await page.getByRole("heading", { name: /^Then/ }).waitFor();
@@ -266,8 +271,85 @@ const stories = {
     await page.getByText(/is not yours to see/).first().waitFor();
     assert.doesNotMatch(await page.locator("main").textContent(), /data-db-0/);
     await open(page, "map?ns=shop");
-    await page.getByText(/is not yours to see|Choose a namespace/).first().waitFor();
+    await page.getByText("Namespace shop is not yours to see").waitFor();
     assert.doesNotMatch(await page.locator("body").textContent(), /db-0/);
+    await page.getByLabel("Namespace").fill("bank");
+    await page.getByRole("button", { name: "Show it" }).click();
+    await page.locator(".map-page").waitFor();
+  },
+
+  async "answers that are late, lost or broken leave no page in a wrong state"(page) {
+    const drained = await held(page, (url) => url.pathname.endsWith("/simulate"));
+    await open(page, "whatif?drain=node-0");
+    await drained.asked;
+    await open(page, "whatif?zone=zone-b");
+    await drained.letGo();
+    await page.locator(".verdict", { hasText: "lose zone zone-b" }).waitFor();
+    // The choice of the next attempt is none of this one's.
+    await page.getByRole("combobox").first().selectOption("drain");
+    await page.locator(".verdict", { hasText: "lose zone zone-b" }).waitFor();
+
+    await open(page, "map");
+    await page.locator(".map-page").waitFor();
+    let times = 0;
+    await page.route(/map\?.*asOf=77/, (route) => {
+      times += 1;
+      return times === 1 ? route.abort() : times === 2 ? route.fulfill({ status: 200, body: '{"nodes": [' }) : route.continue();
+    });
+    await open(page, "map?at=77");
+    await page.locator('.map-page[data-position="77"]').waitFor();
+    assert.equal(times, 3);
+    await page.unroute(/map\?.*asOf=77/);
+
+    // What is still of another moment says so.
+    const past = await held(page, /map\?.*asOf=78/);
+    await open(page, "map?at=78");
+    await page.getByText("this is still what was shown before").waitFor();
+    await past.letGo();
+    await page.locator('.map-page[data-position="78"]').waitFor();
+    await page.getByText("this is still what was shown before").waitFor({ state: "detached" });
+
+    await open(page, "now");
+    await page.getByRole("button", { name: "Verify the log" }).waitFor();
+    await page.context().setOffline(true);
+    await page.getByText("the server does not answer").first().waitFor();
+    // The page stays, and one that is opened meanwhile comes when the server does.
+    await page.getByText("Pending pods by reason").waitFor();
+    await page.evaluate(() => { location.hash = "#/volume/n7-small"; });
+    await page.getByText("This volume: the server does not answer").waitFor();
+    await page.context().setOffline(false);
+    await page.getByText("At this moment").waitFor();
+    await page.waitForFunction(() => !document.body.textContent.includes("the server does not answer"));
+  },
+
+  async "an address that was typed wrong is told, and led back from"(page) {
+    for (const [place, told] of [["map?at=abc", "neither a position nor a time"], ["map?vs=abc", "neither a position nor a time"],
+      ["pod/%", "This pod"], ["map?at=99999999", "is not there yet"], ["map?size=huge&from=x&to=y", "By class and place"], ["nowhere", "There is no page"]]) {
+      await open(page, place);
+      await page.getByText(told).first().waitFor();
+      // The slider is there, and leads back to now.
+      await page.getByRole("button", { name: /Live|Go live/ }).click();
+      await page.getByText(/Live · /).waitFor();
+    }
+  },
+
+  async "a token that is refused is asked for again with the reason, and who signs out leaves nothing behind"() {
+    const page = await signedIn(browser, given.auditor);
+    await open(page, "pod/shop/archive-0");
+    await page.getByTestId("remedies").waitFor();
+    const all = await held(page, /\/apis\//);
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByLabel("Token").waitFor();
+    assert.doesNotMatch(await page.locator("body").textContent(), /archive-0|event \d/);
+    await all.letGo();
+    await page.getByLabel("Token").fill("no-token-of-this-server");
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByText("The token was refused").waitFor();
+    await page.getByLabel("Token").fill(given.auditor);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByTestId("remedies").waitFor();
+    assert.deepEqual(page.complaints, []);
+    await page.goto("about:blank");
   },
 
   async "no page has a finding of axe, light or dark, wide or on a phone"(page) {
@@ -296,18 +378,24 @@ async function open(page, place) {
   await page.goto(`${given.url}/ui/#/${place}`);
 }
 
-/** Answers that are late move what stands below them, also from under the pointer: a reader presses again. */
-async function press(button, effect) {
-  const until = Date.now() + HANG_MILLISECONDS;
-  for (;;) {
-    await button.click();
-    const left = until - Date.now();
-    try {
-      return await effect.waitFor({ timeout: Math.max(1, Math.min(left, PRESSED_AGAIN_MILLISECONDS)) });
-    } catch (error) {
-      if (left <= PRESSED_AGAIN_MILLISECONDS) throw error;
-    }
-  }
+/** Answers to what matches wait until they are let go; the first of them says when it is waited for. */
+async function held(page, matching) {
+  let wasAsked, open;
+  const asked = new Promise((resolve) => { wasAsked = resolve; });
+  const gate = new Promise((resolve) => { open = resolve; });
+  const ended = [];
+  await page.route(matching, (route) => {
+    wasAsked();
+    ended.push(gate.then(() => route.continue()).catch(() => undefined));
+  });
+  return {
+    asked,
+    async letGo() {
+      open();
+      await Promise.all(ended);
+      await page.unroute(matching);
+    },
+  };
 }
 
 async function signedIn(browser, token) {

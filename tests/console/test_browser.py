@@ -49,6 +49,6 @@ def test_the_stories_of_the_console_are_played_in_a_real_browser(tmp_path: Path)
         )
     assert played.returncode == 0, played.stderr
     results = [json.loads(it) for it in played.stdout.splitlines()]
-    assert len(results) == 16
+    assert len(results) == 19
     wrong = "\n\n".join(f"{it['story']}:\n{it['wrong']}" for it in results if it["wrong"] is not None)
     assert not wrong, wrong

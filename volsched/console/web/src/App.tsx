@@ -1,8 +1,8 @@
 /** The frame of every page: navigation, sign-in, the page itself, and the time below all of it. */
 import type { ComponentType } from "preact";
-import { useEffect } from "preact/hooks";
-import { signIn, token, unauthorized } from "./api";
-import { forbidden, start, timeline, trouble } from "./live";
+import { useEffect, useErrorBoundary } from "preact/hooks";
+import { refusal, session, signIn, signOut, token, unauthorized } from "./api";
+import { forbidden, start, trouble } from "./live";
 import { MapPage } from "./map/MapPage";
 import { AuditPage } from "./pages/AuditPage";
 import { DrillsPage } from "./pages/DrillsPage";
@@ -34,18 +34,29 @@ export function App() {
           ))}
         </nav>
         <Finder />
-        {token.value && <button type="button" onClick={() => signIn("")}>Sign out</button>}
+        {token.value && <button type="button" onClick={signOut}>Sign out</button>}
       </header>
-      {trouble.value && !unauthorized.value && !forbidden.value && <p class="note wrong" role="status">{trouble.value}</p>}
+      <div class="notices" role="status">{trouble.value && !unauthorized.value && !forbidden.value && <p class="note wrong">{trouble.value}</p>}</div>
       <main id="main" tabIndex={-1}>
         {unauthorized.value ? <SignIn />
-          : forbidden.value && !namespace.value ? <ChooseNamespace />
-          : Page ? <Page key={page === "map" ? "map" : place.value.rest.join("/")} />
+          : forbidden.value ? <ChooseNamespace />
+          : Page ? <Guarded key={[session.value, page, ...place.value.rest].join("/")} of={Page} />
           : <><h1>Not found</h1><p class="note">There is no page “{page}”. <a href={link("map")}>To the map</a></p></>}
       </main>
-      {timeline.value && !unauthorized.value && <TimeBar />}
+      {!unauthorized.value && !forbidden.value && <TimeBar />}
     </>
   );
+}
+
+/** A page that cannot draw what it was told says so; the time and the other pages are still there. */
+function Guarded({ of: Page }: { of: ComponentType }) {
+  const [error, reset] = useErrorBoundary();
+  const here = location.hash;
+  useEffect(() => {
+    if (error) reset();
+  }, [here]);
+  if (!error) return <Page />;
+  return <p class="note wrong" role="alert">This page cannot be drawn: {String((error as Error).message)}. <a href={link("map")}>To the map</a></p>;
 }
 
 function Finder() {
@@ -72,6 +83,7 @@ function SignIn() {
       signIn((event.currentTarget.elements.namedItem("token") as HTMLInputElement).value);
     }}>
       <h1>Sign in</h1>
+      {refusal.value && <p class="note wrong" role="alert">The token was refused: {refusal.value}</p>}
       <p>This server wants to know who you are. Ask its operator for a token: <code>volsched token create NAME --role auditor</code></p>
       <label>Token <input name="token" type="password" autocomplete="off" required /></label>
       <p class="quiet">It is kept until this tab is closed, and is sent to this server only.</p>
@@ -87,7 +99,7 @@ function ChooseNamespace() {
       amend({ ns: (event.currentTarget.elements.namedItem("ns") as HTMLInputElement).value.trim() }, true);
     }}>
       <h1>Choose a namespace</h1>
-      <p>Your role does not reach the whole cluster. Name a namespace that is yours.</p>
+      <p>{namespace.value ? <>Namespace {namespace.value} is not yours to see.</> : "Your role does not reach the whole cluster."} Name a namespace that is yours.</p>
       <label>Namespace <input name="ns" required autocomplete="off" /></label>
       <button type="submit" class="primary">Show it</button>
     </form>

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { JSX } from "preact";
 import { bars, placeOfPosition, placeOfTime, positionAt, positionOfTime, timeOfPosition } from "./axis";
 import { clock, duration } from "./format";
-import { axis, failures, goTo, head, heard, now, parseMoment, parseRange, position, shownAt, subject, timeline, whole } from "./live";
+import { axis, failures, goTo, head, heard, now, parseMoment, parseRange, position, positionOf, shownAt, subject, timeline, whole } from "./live";
 import { amend, at, range, versus } from "./route";
 
 const PARTS = 160;
@@ -13,6 +13,16 @@ export function TimeBar() {
   const [dragged, setDragged] = useState<number | null>(null);
   const [playing, setPlaying] = useState(false);
   const rest = useRef<number | undefined>(undefined);
+  // Where the hand rests is gone to a little later; whoever has gone elsewhere since is not called back.
+  const forget = () => {
+    window.clearTimeout(rest.current);
+    setDragged(null);
+  };
+  const went = useRef<string | null>(null);
+  useEffect(() => {
+    if (at.value !== went.current) forget();
+  }, [at.value]);
+  useEffect(() => () => window.clearTimeout(rest.current), []);
   const shown = dragged ?? position.value;
   const isLive = at.value === null && dragged === null;
 
@@ -22,6 +32,7 @@ export function TimeBar() {
     // Each look into the past is recorded in the log: one for a rest of the hand, none for what it passes over.
     rest.current = window.setTimeout(() => {
       goTo(wanted, !soon);
+      went.current = at.value;
       setDragged(null);
     }, soon ? 0 : 180);
   };
@@ -57,14 +68,14 @@ export function TimeBar() {
     return () => window.clearTimeout(timer);
   }, [playing, position.value]);
 
-  if (!timeline.value) return <footer class="timebar" aria-busy="true" />;
   const play = () => {
     const [first, last] = [axis.value.points[0]?.[0] ?? 1, axis.value.points.at(-1)?.[0] ?? head.value];
     if (!playing && (at.value === null || position.value < first || position.value >= last)) goTo(first);
     setPlaying(!playing);
   };
   return (
-    <footer class="timebar" aria-label="Time">
+    // Its room is kept before its first answer: nothing above it moves when that is there.
+    <footer class={`timebar ${timeline.value ? "" : "unknown"}`} aria-label="Time" aria-busy={timeline.value === null}>
       <div class="timebar-row">
         <div class="buttons" role="group" aria-label="Move through time">
           <button type="button" onClick={() => stepFailure(-1)} title="Previous failed binding" aria-label="Previous failed binding">⇤</button>
@@ -81,7 +92,7 @@ export function TimeBar() {
         <span class="spacer" />
         <RangeButtons />
         <CompareButton />
-        <LiveButton isLive={isLive} stop={() => setPlaying(false)} />
+        <LiveButton isLive={isLive} stop={() => { setPlaying(false); forget(); }} />
       </div>
       <RangeStrip />
       <div class="slider">
@@ -132,7 +143,7 @@ function CompareButton() {
   if (other !== null) {
     return (
       <button type="button" class="wide active" onClick={() => amend({ vs: null })} title="Stop comparing">
-        Compared with {clock(timeOfPosition(whole.value, Number(other)), false)} ✕
+        Compared with {clock(timeOfPosition(whole.value, positionOf(other)), false)} ✕
       </button>
     );
   }
@@ -223,7 +234,7 @@ function Density({ shown }: { shown: number }) {
         const height = it > 0 ? Math.max(2, Math.sqrt(it / most) * 34) : 0;
         return <rect class="bar" x={i * 6 + 0.5} width="5" y={42 - height} height={height} />;
       })}
-      {other !== null && <rect class="other" x={placeOfPosition(line, Number(other)) * PARTS * 6 - 1} width="2" y="0" height="44" />}
+      {other !== null && <rect class="other" x={placeOfPosition(line, positionOf(other)) * PARTS * 6 - 1} width="2" y="0" height="44" />}
       {failures.value.filter((it) => it.at >= (line.points[0]?.[1] ?? 0) && it.at <= (line.points.at(-1)?.[1] ?? 0)).map((it) => (
         <rect class="failure" x={placeOfTime(line, it.at) * PARTS * 6 - 2} width="4" y="0" height="16" rx="1">
           <title>{`${it.pod}: ${it.reason ?? "undone"} (${clock(it.at)})`}</title>

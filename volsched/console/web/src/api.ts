@@ -1,5 +1,5 @@
 /** Our own HTTP API, and nothing else: one origin, the reader's token in a header, never in an address. */
-import { signal } from "@preact/signals";
+import { batch, signal } from "@preact/signals";
 import type { components } from "./api-types";
 
 export type VolumeMap = components["schemas"]["VolumeMap"];
@@ -12,21 +12,47 @@ export type Counts = MapGroup["states"];
 const OWN = "/apis/volsched.io/v1";
 const TOKEN = "volsched.token";
 
+/** In place of a status: nobody answered, or not to the end. */
+export const NO_ANSWER = 0;
+const TOO_MANY = 429;
+
 export class ApiError extends Error {
   constructor(readonly code: number, message: string) {
     super(message);
+  }
+
+  /** The same question may be answered later; else the server has answered, and says the same again. */
+  get mayPass(): boolean {
+    return this.code === NO_ANSWER || this.code === TOO_MANY || this.code >= 500;
   }
 }
 
 /** Kept until the tab is closed, and in no other tab. */
 export const token = signal<string>(sessionStorage.getItem(TOKEN) ?? "");
 export const unauthorized = signal(false);
+/** Why the token of before was refused. */
+export const refusal = signal("");
+/** Grows with every sign-in and sign-out: what one reader was shown is not kept for the next one. */
+export const session = signal(0);
 
 export function signIn(text: string): void {
-  token.value = text.trim();
-  if (token.value) sessionStorage.setItem(TOKEN, token.value);
+  const given = text.trim();
+  if (given) sessionStorage.setItem(TOKEN, given);
   else sessionStorage.removeItem(TOKEN);
-  unauthorized.value = false;
+  batch(() => {
+    token.value = given;
+    unauthorized.value = false;
+    refusal.value = "";
+    session.value += 1;
+  });
+}
+
+/** Only who was asked for a token has one: the next reader is asked too, and at once. */
+export function signOut(): void {
+  batch(() => {
+    signIn("");
+    unauthorized.value = true;
+  });
 }
 
 type Query = Record<string, string | number | null | undefined>;
@@ -48,9 +74,9 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
   return request<T>(asked(path, query), { signal });
 }
 
-export async function post<T>(path: string, body: unknown, query: Query = {}): Promise<T> {
+export async function post<T>(path: string, body: unknown, query: Query = {}, signal?: AbortSignal): Promise<T> {
   return request<T>(asked(path, query), {
-    method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" },
+    method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" }, signal,
   });
 }
 
@@ -59,12 +85,23 @@ async function request<T>(path: string, options: RequestInit): Promise<T> {
   headers.set("accept", "application/json");
   const sent = token.value;
   if (sent) headers.set("authorization", `Bearer ${sent}`);
-  const answer = await fetch(path, { ...options, headers, credentials: "omit", redirect: "error" });
-  const body = (await answer.json().catch(() => ({}))) as { message?: string };
+  let answer: Response;
+  try {
+    answer = await fetch(path, { ...options, headers, credentials: "omit", redirect: "error" });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ApiError(NO_ANSWER, "the server does not answer");
+  }
+  const body = (await answer.json().catch(() => null)) as { message?: string } | null;
+  // A server that is killed in the middle of an answer has said nothing.
+  if (answer.ok && body === null) throw new ApiError(NO_ANSWER, "the server's answer broke off");
   if (answer.ok) return body as T;
   // A question of before the sign-in may be refused after it, and says nothing about the token of now.
-  if (answer.status === 401 && sent === token.value) unauthorized.value = true;
-  throw new ApiError(answer.status, body.message ?? `the server answered ${answer.status}`);
+  if (answer.status === 401 && sent === token.value) {
+    unauthorized.value = true;
+    refusal.value = sent ? (body?.message ?? "it is not known here") : "";
+  }
+  throw new ApiError(answer.status, body?.message ?? `the server answered ${answer.status}`);
 }
 
 /** The namespace of `shop/db-0` and the name; cluster objects have none. */

@@ -88,3 +88,12 @@ export function bars(axis: Axis, parts: number): number[] {
   }
   return found;
 }
+
+/** A part of an axis, with its ends where they fall between two points; all of it where there is no such part. */
+export function cutAxis(axis: Axis, from: number, to: number, even = false): Axis {
+  const [first, last] = [axis.points[0]?.[0] ?? 0, axis.points.at(-1)?.[0] ?? 0];
+  const [low, high] = [Math.max(first, from), Math.min(last, to)];
+  if (!(low < high)) return axis;
+  const inside = axis.points.filter((it) => it[0] > low && it[0] < high);
+  return makeAxis([[low, timeOfPosition(axis, low)], ...inside, [high, timeOfPosition(axis, high)]], even);
+}

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { get, signIn, unauthorized } from "./api";
-import { poll, timeline } from "./live";
+import { axis, goTo, poll, positionOf, timeline } from "./live";
+import { amend } from "./route";
 
 /** A server whose answers come when the test says so, in any order. */
 const waiting: ((answer: Response) => void)[] = [];
@@ -9,8 +10,8 @@ const answered = (place: number, status: number, body: unknown) => waiting[place
 beforeEach(() => {
   waiting.length = 0;
   vi.stubGlobal("fetch", () => new Promise<Response>((resolve) => waiting.push(resolve)));
+  amend({ ns: null, at: null, from: null, to: null });
   signIn("");
-  timeline.value = null;
 });
 afterEach(() => {
   vi.unstubAllGlobals();
@@ -35,4 +36,51 @@ test("what one reader was told is not shown to the next one", async () => {
   answered(0, 200, { head: 7, first: 1, points: [] });
   await polled;
   expect(timeline.value).toBeNull();
+});
+
+const curve = (head: number) => ({ head, first: 1, heardAt: null, failures: [], points: [[1, 1e6], [head, head * 1e6]] });
+
+test("what was asked of one namespace is not shown of the next one", async () => {
+  amend({ ns: "shop" });
+  const shop = poll();
+  amend({ ns: "bank" });
+  const bank = poll();
+  answered(1, 200, curve(9));
+  await bank;
+  answered(0, 200, curve(7));
+  await shop;
+  expect(timeline.value?.head).toBe(9);
+});
+
+test("a server that is slow is asked one question at a time", async () => {
+  const first = poll();
+  await poll();
+  expect(waiting.length).toBe(1);
+  answered(0, 200, curve(7));
+  await first;
+  void poll();
+  expect(waiting.length).toBe(2);
+  answered(1, 200, curve(7));
+});
+
+test("the slider shows the range of the address at once, and not the one before", async () => {
+  const polled = poll();
+  answered(0, 200, curve(100));
+  await polled;
+  amend({ from: "20", to: "40" });
+  expect([axis.value.points[0], axis.value.points.at(-1)]).toEqual([[20, 20e6], [40, 40e6]]);
+  amend({ from: "60", to: null });
+  expect([axis.value.points[0]![0], axis.value.points.at(-1)![0]]).toEqual([60, 100]);
+  amend({ from: "x", to: "y" });
+  expect(axis.value.points.length).toBe(2);
+});
+
+test("an address that names no moment is drawn as now, and what names one goes no further than the log", async () => {
+  const polled = poll();
+  answered(0, 200, curve(100));
+  await polled;
+  expect(positionOf("abc")).toBe(100);
+  expect(positionOf("60")).toBe(60);
+  goTo(1000);
+  expect(location.hash).toContain("at=100");
 });

@@ -1,7 +1,7 @@
 /** The moment that is looked at: the log's curve, kept up while it is live, and what follows from the address. */
-import { computed, effect, signal } from "@preact/signals";
-import { ApiError, get, own, type LogTimeline, token } from "./api";
-import { makeAxis, positionOfTime, timeOfPosition, type Point } from "./axis";
+import { computed, effect, signal, untracked } from "@preact/signals";
+import { ApiError, get, own, session, type LogTimeline, unauthorized } from "./api";
+import { cutAxis, makeAxis, positionOfTime, timeOfPosition, type Point } from "./axis";
 import { amend, at, namespace, range } from "./route";
 
 const POLL_MILLISECONDS = 2000;
@@ -14,65 +14,90 @@ export const heard = signal(0);
 export const now = signal(Date.now());
 /** One object that the slider is narrowed to: its events are the only moments. */
 export const subject = signal<{ name: string; points: readonly Point[] } | null>(null);
-/** The curve of the range that was picked. */
-const part = signal<LogTimeline | null>(null);
+/** The curve of the range that was picked, and which range that was. */
+const part = signal<{ of: string; curve: LogTimeline } | null>(null);
 /** The whole log, which knows the time of every position. Of a namespace its own events alone are told, and counted. */
 export const whole = computed(() => makeAxis((timeline.value?.points ?? []) as [number, number][], namespace.value !== ""));
+const rangeKey = computed(() => (range.value ? JSON.stringify([session.value, namespace.value, range.value.from, range.value.to]) : ""));
 /** What the slider covers: one object, a range, or all of it. */
 export const axis = computed(() => {
   if (subject.value) return makeAxis(subject.value.points, true);
-  return range.value && part.value ? makeAxis(part.value.points as [number, number][], namespace.value !== "") : whole.value;
+  if (!range.value) return whole.value;
+  const even = namespace.value !== "";
+  if (part.value?.of === rangeKey.value) return makeAxis(part.value.curve.points as [number, number][], even);
+  // Until the finer curve is there, and not the curve of the range before.
+  return cutAxis(whole.value, Number(range.value.from ?? 0), Number(range.value.to ?? Infinity), even);
 });
 export const head = computed(() => timeline.value?.head ?? 0);
+/** Of what stands in an address: a position, or a time as it is typed; the end of the log where it is neither. */
+export const positionOf = (text: string): number => parseMoment(text) ?? head.value;
 /** The position of the address; the end of the log where it is live. */
-export const position = computed(() => (at.value === null ? head.value : Number(at.value)));
+export const position = computed(() => (at.value === null ? head.value : positionOf(at.value)));
 export const shownAt = computed(() => timeOfPosition(whole.value, position.value));
 
-async function read(points: number): Promise<LogTimeline> {
-  const found = await get<LogTimeline>(own("/timeline", namespace.value), { points });
-  heard.value = Date.now();
+/** A server that does not answer is asked again after so long. */
+const PATIENCE_MILLISECONDS = 60_000;
+/** Grows when somebody else looks, or at another namespace: what was asked before is of no use any more. */
+let turn = 0;
+/** The turn whose question is under way: one at a time, or a slow server is asked ever more. */
+let asking: { turn: number; controller: AbortController } | null = null;
+
+effect(() => {
+  void [session.value, namespace.value];
+  turn += 1;
+  asking?.controller.abort();
+  timeline.value = null;
   trouble.value = null;
   forbidden.value = false;
-  return found;
-}
+});
 
 export async function poll(): Promise<void> {
-  const reader = token.value;
+  if (asking?.turn === turn || unauthorized.value) return;
+  const mine = { turn, controller: new AbortController() };
+  asking = mine;
+  const patience = window.setTimeout(() => mine.controller.abort(), PATIENCE_MILLISECONDS);
+  const read = async (points: number) => {
+    const found = await get<LogTimeline>(own("/timeline", namespace.value), { points }, mine.controller.signal);
+    // What another reader may see, or of another namespace, is not shown to whoever looks now.
+    if (mine.turn !== turn) return null;
+    heard.value = Date.now();
+    trouble.value = null;
+    forbidden.value = false;
+    return found;
+  };
   try {
-    const glance = timeline.value === null ? null : await read(2);
-    if (token.value !== reader) return;
+    const before = timeline.value;
+    const glance = before === null ? null : await read(2);
     // The curve is asked for only where it has grown.
-    if (glance === null || glance.head !== timeline.value?.head || glance.first !== timeline.value.first) {
-      const curve = await read(600);
-      // What another reader may see is not shown to whoever has signed in since.
-      if (token.value === reader) timeline.value = curve;
-    } else if (glance.heardAt !== timeline.value.heardAt) {
-      timeline.value = { ...timeline.value, heardAt: glance.heardAt };
+    if (before === null || (glance && (glance.head !== before.head || glance.first !== before.first))) {
+      timeline.value = (await read(600)) ?? timeline.value;
+    } else if (glance && glance.heardAt !== before.heardAt) {
+      timeline.value = { ...before, heardAt: glance.heardAt };
     }
   } catch (error) {
-    if (token.value !== reader) return;
+    if (mine.turn !== turn) return;
     forbidden.value = error instanceof ApiError && error.code === 403;
-    trouble.value = error instanceof Error ? error.message : String(error);
+    trouble.value = mine.controller.signal.aborted ? "The server does not answer." : error instanceof Error ? error.message : String(error);
+  } finally {
+    window.clearTimeout(patience);
+    if (asking === mine) asking = null;
   }
 }
 
 export function start(): void {
-  let asked = "";
   effect(() => {
-    const wanted = `${token.value}\n${namespace.value}`;
-    if (wanted !== asked) {
-      asked = wanted;
-      timeline.value = null;
-      void poll();
-    }
+    void [session.value, namespace.value, unauthorized.value];
+    // What it reads is not what it waits for.
+    untracked(() => void poll());
   });
   effect(() => {
-    const picked = range.value;
+    const [picked, of] = [range.value, rangeKey.value];
     // A range without an end grows with the log.
     if (!picked || (picked.to === null && head.value === 0)) return;
     get<LogTimeline>(own("/timeline", namespace.value), { points: 600, since: picked.from, until: picked.to }).then(
-      (found) => {
-        if (range.value?.from === picked.from && range.value.to === picked.to) part.value = found;
+      (curve) => {
+        const isOlder = part.value?.of === of && part.value.curve.head > curve.head;
+        if (rangeKey.value === of && !isOlder) part.value = { of, curve };
       },
       // What is wrong with a range is told where it was written; the slider stays as it is.
       () => undefined,
@@ -87,7 +112,9 @@ export function start(): void {
 export function goTo(wanted: number | null, remember = false): void {
   if (wanted === null) return amend({ at: null }, remember);
   const least = timeline.value?.first ?? 1;
-  amend({ at: String(Math.min(head.value, Math.max(least, Math.round(wanted)))) }, remember);
+  // Before the log's end is known, the moment is as it was asked for.
+  const most = timeline.value?.head ?? Infinity;
+  amend({ at: String(Math.min(most, Math.max(least, Math.round(wanted)))) }, remember);
 }
 
 /** What is typed into the field: a position, a time, `2h` for two hours ago, or `now`. */

@@ -22,11 +22,16 @@ export function MapCanvas({ map, known, size, marks, open, enter }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
   const [height, setHeight] = useState(0);
-  const [hover, setHover] = useState<{ x: number; y: number; text: string[] } | null>(null);
-  const [focus, setFocus] = useState(-1);
+  const [pointer, setPointer] = useState<{ at: [number, number]; x: number; y: number } | null>(null);
+  const [focusId, setFocusId] = useState("");
   // Nothing is laid out before it is known how wide the frame is.
   const layout = useMemo(() => (width > 0 ? layOut(map, known, width, size) : EMPTY), [map, known, known.version, width, size]);
   const groups = useMemo(() => new Map(map.groups.map((it) => [it.path.join("/"), it])), [map]);
+
+  // What is under a resting pointer, and which node the keyboard is on, is looked up in the picture of now: time moves below both.
+  const hovered = pointer && cellAt(layout, ...pointer.at);
+  const hover = pointer && hovered && { ...pointer, text: words(hovered.cell, hovered.segment) };
+  const focus = useMemo(() => layout.cells.findIndex((it) => it.id === focusId), [layout, focusId]);
 
   useLayoutEffect(() => {
     const element = frame.current!;
@@ -72,15 +77,14 @@ export function MapCanvas({ map, known, size, marks, open, enter }: Props) {
         if (by !== undefined && layout.cells.length > 0) {
           event.preventDefault();
           const next = Math.min(layout.cells.length - 1, Math.max(0, focus < 0 ? 0 : focus + by));
-          setFocus(next);
+          setFocusId(layout.cells[next]!.id);
           reveal(frame.current!, layout.cells[next]!);
         } else if (event.key === "Enter" && focused) open(focused, null);
       }}
-      onPointerLeave={() => setHover(null)}
+      onPointerLeave={() => setPointer(null)}
       onPointerMove={(event) => {
-        const found = cellAt(layout, ...at(event));
         const box = frame.current!.getBoundingClientRect();
-        setHover(found && { x: event.clientX - box.left, y: event.clientY - box.top + frame.current!.scrollTop, text: words(found.cell, found.segment) });
+        setPointer({ at: at(event), x: event.clientX - box.left, y: event.clientY - box.top + frame.current!.scrollTop });
       }}
       onClick={(event) => {
         const [x, y] = at(event);

@@ -4,7 +4,7 @@ import { get, own, type MapVolume, type VolumeMap } from "../api";
 import { bytes, count } from "../format";
 import { head } from "../live";
 import { amend, at, link, namespace, place, versus } from "../route";
-import { Card, Ref, StateMark, Table, Trouble, useAnswer } from "../ui";
+import { Card, Late, Ref, StateMark, Table, Trouble, useAnswer } from "../ui";
 import { changesBetween, type VolumeChange } from "./changes";
 import { byName, nothingKnown, remember, sizeFor, STATES, type Known, type Size } from "./layout";
 import { MapCanvas, type Marks } from "./MapCanvas";
@@ -15,6 +15,7 @@ const TOLD = 100;
 const PODS = 4;
 /** As many labels as the server groups by. */
 const LEVELS = 4;
+const SIZES: readonly Size[] = ["large", "medium", "small"];
 const FILTERS = ["by", "in", "class", "state", "text"];
 
 export function mapQuery(query: Record<string, string>, asOf: string | null) {
@@ -27,19 +28,18 @@ export function MapPage() {
   const scope = JSON.stringify([namespace.value, ...FILTERS.map((it) => query[it])]);
   const path = own("/map", namespace.value);
   // Live: asked at once, and again when the log has grown beyond the answer.
-  const answer = useAnswer<VolumeMap>(`${scope}@${at.value ?? `live ${head.value}`}`, (signal) => get(path, asked, signal),
-    (map) => at.value === null && map.head >= head.value);
-  const other = useAnswer<VolumeMap | null>(`${scope}~${versus.value}`, (signal) =>
-    versus.value === null ? Promise.resolve(null) : get(path, { ...asked, asOf: versus.value }, signal));
-  const seen = useRef<{ scope: string; known: Known }>({ scope: "", known: nothingKnown() });
+  const answer = useAnswer<VolumeMap>(scope, at.value ?? `live ${head.value}`, (signal) => get(path, asked, signal),
+    { isFresh: (map) => map.head >= head.value });
+  const compared = versus.value;
+  const other = useAnswer<VolumeMap>(compared === null ? "" : scope, compared ?? "", (signal) => get(path, { ...asked, asOf: compared }, signal));
   const map = answer.value;
-  if (map && seen.current.scope !== scope) seen.current = { scope, known: nothingKnown() };
+  // Only what was asked with the same filters can be compared, and keeps its place.
+  const before = compared !== null && !other.late && other.subject === answer.subject ? other.value : null;
+  const seen = useRef<{ scope: string; known: Known }>({ scope: "", known: nothingKnown() });
+  if (seen.current.scope !== answer.subject) seen.current = { scope: answer.subject, known: nothingKnown() };
   if (map) remember(seen.current.known, map);
-  if (other.value) remember(seen.current.known, other.value);
-  const changes = useMemo(
-    () => (map && other.value && versus.value !== null ? changesBetween(other.value, map) : null),
-    [map, other.value, versus.value],
-  );
+  if (before) remember(seen.current.known, before);
+  const changes = useMemo(() => (map && before ? changesBetween(before, map) : null), [map, before]);
   const marks: Marks = useMemo(() => {
     const all = changes ?? [];
     return new Map(all.map((it) => [map?.volumes ? `volume/${it.name}` : `node/${it.name}`, "changed" as const]));
@@ -48,14 +48,22 @@ export function MapPage() {
     document.title = "Map · volsched";
   }, []);
 
-  if (!map) return answer.error ? <Trouble error={answer.error} what="The map" /> : <p class="note" role="status">Drawing the map …</p>;
-  const size = (query.size as Size) || sizeFor(map.nodes?.length ?? map.groups.length);
+  if (!map) {
+    if (!answer.error) return <p class="note" role="status">Drawing the map …</p>;
+    const filtered = FILTERS.some((it) => query[it]);
+    return <>
+      <Trouble error={answer.error} what="The map" />
+      {filtered && <button type="button" onClick={() => amend(Object.fromEntries(FILTERS.map((it) => [it, null])), true)}>Without filters</button>}
+    </>;
+  }
+  const size = SIZES.find((it) => it === query.size) ?? sizeFor(map.nodes?.length ?? map.groups.length);
   return (
     <div class={`map-page ${answer.busy ? "busy" : ""}`} data-position={map.position}>
       <div class="map-main">
         <h1 class="unseen">Map of volumes</h1>
         <Filters map={map} size={size} />
         <Crumbs within={query.in ?? ""} map={map} />
+        <Late when={answer.late} />
         {query.view === "list"
           ? <VolumeList map={map} />
           : <MapCanvas map={map} known={seen.current.known} size={size} marks={marks}
@@ -67,7 +75,7 @@ export function MapPage() {
               enter={(box) => amend({ in: box.path.join("/") }, true)} />}
       </div>
       <aside class="map-side" aria-label="Totals">
-        {changes && <Changes changes={changes} />}
+        {compared !== null && <Changes changes={changes} error={other.error} />}
         <Legend map={map} />
         <Totals map={map} />
         <Waiting map={map} />
@@ -119,7 +127,7 @@ function Filters({ map, size }: { map: VolumeMap; size: Size }) {
       </label>
       <span class="spacer" />
       <div class="buttons" role="group" aria-label="Size of nodes">
-        {(["large", "medium", "small"] as const).map((it) => (
+        {SIZES.map((it) => (
           <button type="button" aria-pressed={size === it && query.view !== "list"} onClick={() => amend({ size: it, view: null })}>
             {{ large: "Names", medium: "Compact", small: "Overview" }[it]}
           </button>
@@ -204,15 +212,18 @@ function Waiting({ map }: { map: VolumeMap }) {
   );
 }
 
-function Changes({ changes }: { changes: VolumeChange[] }) {
+/** As high without an answer as with one. */
+function Changes({ changes, error }: { changes: VolumeChange[] | null; error: Error | null }) {
+  const title = changes ? (changes.length ? count(changes.length, "difference") : "The two moments do not differ") : "Comparing …";
   return (
-    <Card title={changes.length ? `${count(changes.length, "difference")} of the two moments` : "The two moments do not differ"}>
+    <Card title={title}>
       <ul class="plain changes" data-testid="changes" tabIndex={0} aria-label="Differences">
-        {changes.slice(0, TOLD).map((it) => (
+        {!changes && error && <li><Trouble error={error} what="The other moment" /></li>}
+        {(changes ?? []).slice(0, TOLD).map((it) => (
           <li><Ref kind={it.node === it.name ? "node" : "volume"} name={it.name} />
             <div class="small"><span class="quiet">{it.before}</span> → {it.after}</div></li>
         ))}
-        {changes.length > TOLD && <li class="quiet">and {changes.length - TOLD} more: choose a group or search to see them</li>}
+        {changes && changes.length > TOLD && <li class="quiet">and {changes.length - TOLD} more: choose a group or search to see them</li>}
       </ul>
     </Card>
   );

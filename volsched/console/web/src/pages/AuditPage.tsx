@@ -1,13 +1,12 @@
 /** The log, searched: by a word, an actor, a kind, a type, a time; the latest first, and as a file. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { get, own } from "../api";
 import { clock, count, micros } from "../format";
 import type { LogEntry } from "../lanes";
 import { amend, at, place } from "../route";
-import { Card, Ref, StreamRef, Table, Trouble, useAnswer } from "../ui";
+import { Card, Late, Ref, StreamRef, Table, Trouble, usePages } from "../ui";
 import { EventList, isFailure } from "./ObjectPage";
 
-interface Page<T> { items: T[]; metadata?: { continue?: string } }
 const FIELDS: [string, string, string][] = [
   ["text", "Word", "disk-7 …"], ["actor", "Actor", "scheduler, cli/…"], ["kind", "Kind", "pv, pvc, pod"],
   ["type", "Type", "BindingMoved …"], ["since", "Since", "2h, a time"], ["until", "Until", "now"],
@@ -15,25 +14,6 @@ const FIELDS: [string, string, string][] = [
 const QUESTIONS: [string, string][] = [
   ["interventions", "Interventions"], ["rollbacks", "Rollbacks"], ["handovers", "Handovers"], ["orphans", "Orphans"], ["reads", "Readers"],
 ];
-
-/** Pages that were asked for, the first at once; a search that changed begins again. */
-function usePages<T>(key: string, ask: (after?: string, signal?: AbortSignal) => Promise<Page<T>>) {
-  const [more, setMore] = useState<{ key: string; pages: Page<T>[] }>({ key: "", pages: [] });
-  const [waits, setWaits] = useState(false);
-  const found = useAnswer<Page<T>>(key, (signal) => ask(undefined, signal));
-  const pages = [...(found.value ? [found.value] : []), ...(more.key === key ? more.pages : [])];
-  const next = pages.at(-1)?.metadata?.continue;
-  const further = async () => {
-    setWaits(true);
-    try {
-      const page = await ask(next);
-      setMore((it) => ({ key, pages: [...(it.key === key ? it.pages : []), page] }));
-    } finally {
-      setWaits(false);
-    }
-  };
-  return { items: pages.flatMap((it) => it.items), pages: pages.length, error: found.error, busy: found.busy || waits, further: next ? further : null };
-}
 
 export function AuditPage() {
   const { query } = place.value;
@@ -66,10 +46,10 @@ const FAILURES = 20;
 const MOST_PAGES = 10;
 
 function Found({ asked, failuresOnly }: { asked: Record<string, string | undefined>; failuresOnly: boolean }) {
-  const found = usePages<LogEntry>(JSON.stringify([asked, at.value]), (after, signal) =>
-    get(own("/audit/events"), { ...asked, until: asked.until ?? at.value, limit: 100, continue: after }, signal));
+  const found = usePages<LogEntry>(`search ${JSON.stringify(asked)}`, at.value ?? "live", (after, signal) =>
+    get(own("/audit/events"), { ...asked, asOf: at.value, limit: 100, continue: after }, signal));
   const items = found.items.filter((it) => !failuresOnly || isFailure(it));
-  const isShort = failuresOnly && items.length < FAILURES && found.pages < MOST_PAGES && found.further !== null;
+  const isShort = failuresOnly && items.length < FAILURES && found.pages < MOST_PAGES && found.further !== null && found.error === null;
   useEffect(() => {
     if (isShort && !found.busy) void found.further!();
   }, [isShort, found.busy]);
@@ -79,6 +59,7 @@ function Found({ asked, failuresOnly }: { asked: Record<string, string | undefin
       <label><input type="checkbox" checked={failuresOnly} onChange={() => amend({ failures: failuresOnly ? null : "1" })} /> failures only</label>
       <button type="button" disabled={found.busy || items.length === 0} onClick={() => save("events.jsonl", items)}>Export</button>
     </>}>
+      <Late when={found.late} />
       {found.error && <Trouble error={found.error} what="The search" />}
       {items.length === 0 && !found.busy && !found.error && <p class="quiet">nothing was found</p>}
       <EventList items={items} failuresOnly={failuresOnly} />
@@ -90,13 +71,15 @@ function Found({ asked, failuresOnly }: { asked: Record<string, string | undefin
 type Row = Record<string, unknown>;
 
 function QuestionRows({ name }: { name: string }) {
-  const found = usePages<Row>(`audit ${name} ${at.value}`, (after, signal) => get(own(`/audit/${name}`), { asOf: at.value, continue: after }, signal));
-  if (found.error) return <Trouble error={found.error} what="The answer" />;
+  const found = usePages<Row>(`audit ${name}`, at.value ?? "live", (after, signal) => get(own(`/audit/${name}`), { asOf: at.value, continue: after }, signal));
+  if (found.error && !found.first) return <Trouble error={found.error} what="The answer" />;
   const { items } = found;
   const columns = Object.keys(items[0] ?? {}).filter((it) => items.some((row) => isTold(row[it]))).slice(0, 8);
   const isEvents = name === "interventions";
   return (
     <Card title={`${count(items.length, "row")}${found.further ? " and more" : ""}`} aside={<button type="button" disabled={items.length === 0} onClick={() => save(`${name}.jsonl`, items)}>Export</button>}>
+      <Late when={found.late} />
+      {found.error && <Trouble error={found.error} what="Further rows" />}
       {name === "orphans" && at.value !== null && <p class="note">Orphans are told of now alone.</p>}
       {isEvents ? <EventList items={items as unknown as LogEntry[]} />
         : <Table label={name} head={columns.map(words)} rows={items.map((it) => columns.map((column) => <Value column={column} value={it[column]} />))} empty={found.busy ? "…" : "nothing of that"} />}

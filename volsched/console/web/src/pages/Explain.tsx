@@ -38,7 +38,7 @@ export function ExplainView({ told }: { told: Explanation }) {
           rows={told.chosen.bindings.map((it) => [<Ref kind="claim" name={it.claim} />, <Ref kind="volume" name={it.volume} />, it.requested, it.capacity])} />
       )}
       {(told.refused ?? []).map((group) => (
-        <details>
+        <details key={`${group.plugin} ${group.reasons.join()}`}>
           <summary>{group.count} {group.count === 1 ? "node" : "nodes"}: {group.reasons.join("; ")} <span class="quiet">({group.plugin})</span></summary>
           {group.details.map((it) => (
             <div class="refusal">

@@ -2,9 +2,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, own } from "../api";
 import { ago, bytes, clock, count, duration, micros } from "../format";
-import { head, now } from "../live";
+import { failures, head, now, timeline } from "../live";
 import { at, link } from "../route";
-import { Act, Card, Facts, Ref, StateMark, Table, Trouble, useAnswer, useMay } from "../ui";
+import { Act, Card, Facts, Late, Ref, StateMark, Table, Trouble, useAnswer, useMay } from "../ui";
 
 interface Status {
   position: number;
@@ -26,30 +26,35 @@ interface Rows { items: Record<string, any>[] }
 export function NowPage() {
   const then = at.value;
   const [verified, setVerified] = useState(0);
-  const status = useAnswer<Status>(`now@${then ?? `live ${head.value} ${verified}`}`, (signal) => get(own("/status"), { asOf: then }, signal));
-  const latency = useAnswer<Rows>(`latency ${then}`, (signal) => get(own("/audit/latency"), { until: then }, signal));
-  const rollbacks = useAnswer<Rows>(`rollbacks ${then}`, (signal) => get(own("/audit/rollbacks"), { limit: 10, until: then }, signal));
+  const status = useAnswer<Status>("now", then ?? `live ${head.value} ${verified}`, (signal) => get(own("/status"), { asOf: then }, signal));
+  const it = status.value;
+  // Asked again when a binding failed, or storage or pods changed, and not whenever the log grew: each look at these is
+  // recorded in the log, which would grow by it for ever.
+  const bound = it ? JSON.stringify([it.pods, it.storage, it.bindings.map((one) => [one.state, one.count])]) : "";
+  const latency = useAnswer<Rows>(it ? "latency" : "", then ?? `live ${bound}`, (signal) => get(own("/audit/latency"), { until: then }, signal));
+  const rollbacks = useAnswer<Rows>(timeline.value ? "rollbacks" : "", then ?? `live ${failures.value.length}`, (signal) => get(own("/audit/rollbacks"), { limit: 10, until: then }, signal));
   useEffect(() => {
     document.title = "Now · volsched";
   }, []);
-  const it = status.value;
   const failed = status.error && <Trouble error={status.error} what="The state of the store" />;
   if (!it) return failed || <p class="note">…</p>;
-  // Ages are counted to the moment that is looked at.
-  const moment = then === null ? now.value : Date.parse(it.lastEventAt ?? "");
+  // Ages are counted to the moment that is shown, which may still be the one before.
+  const isNow = status.ofNow;
+  const moment = isNow ? now.value : Date.parse(it.lastEventAt ?? "");
   const waiting = it.pending.reduce((sum, one) => sum + one.pods, 0);
   const open = it.bindings.reduce((sum, one) => sum + one.count, 0);
   const parked = it.effects.filter((one) => one.state === "parked").reduce((sum, one) => sum + one.count, 0);
   const due = it.effects.filter((one) => one.state !== "parked");
   return (
     <article class={`now-page ${status.busy ? "busy" : ""}`}>
-      {failed}
-      <h1>{then === null ? "Now" : <>Then <span class="quiet small">as the log says; queues, leases and verifications are beside it, and told of now alone</span></>}</h1>
+      <div class="notices">{failed}</div>
+      <Late when={status.late} />
+      <h1>{isNow ? "Now" : <>Then <span class="quiet small">as the log says; queues, leases and verifications are beside it, and told of now alone</span></>}</h1>
       <div class="tiles">
         <Tile title="in flight" value={open} note={open ? `oldest ${ago(oldest(it.bindings.map((one) => one.oldestPlannedAt)), moment)}` : "nothing is half done"} />
         <Tile title={waiting === 1 ? "pod waits" : "pods wait"} value={waiting} note={it.oldestPendingSince ? `the oldest since ${ago(it.oldestPendingSince, moment)}` : "none waits"} warn={waiting > 0} />
         <Tile title="parked" value={parked} note={parked ? "work that needs a decision" : "no work was given up"} warn={parked > 0} />
-        <Tile title="events" value={it.position} note={then === null ? `the last ${ago(it.lastEventAt, moment)}` : `at ${clock(micros(it.lastEventAt))}`} />
+        <Tile title="events" value={it.position} note={isNow ? `the last ${ago(it.lastEventAt, moment)}` : `at ${clock(micros(it.lastEventAt))}`} />
       </div>
       <div class="columns">
         <Card title="Pending pods by reason">
@@ -64,23 +69,23 @@ export function NowPage() {
             return [one.class, one.zone, one.volumes, bytes(free), bytes(bound), bytes(Object.values(rest).reduce((a, b) => a + b, 0)), room ? bytes(room) : "–"];
           })} empty="no volumes" />
         </Card>
-        <Card title="Time until bound">
+        <Card title="Time until bound" pending={latency.value === null && !latency.error}>
           {latency.value ? <Table label="Latency" head={["class", "zone", "legs", "p50", "p99"]} rows={latency.value.items.map((one) => [
             one.class, one.zone, one.count, seconds(one.p50), seconds(one.p99)])} empty="nothing was bound yet" /> : latency.error && <Trouble error={latency.error} what="Latency" />}
         </Card>
-        <Card title="Rollbacks, the latest">
+        <Card title="Rollbacks, the latest" pending={rollbacks.value === null && !rollbacks.error}>
           {rollbacks.value ? <Table label="Rollbacks" head={["binding", "pod", "node", "why"]} rows={rollbacks.value.items.map((one) => [
             <Ref kind="binding" name={one.binding} />, <Ref kind="pod" name={one.pod} />, <Ref kind="node" name={one.node} />, one.failedWhy ?? one.reason])} empty="none" />
             : rollbacks.error && <Trouble error={rollbacks.error} what="Rollbacks" />}
         </Card>
-        {then === null && <Parked parked={parked} />}
-        {then === null && <Card title="Queues and lag">
+        {isNow && <Parked parked={parked} />}
+        {isNow && <Card title="Queues and lag">
           <Table label="Queues" head={["queue", "state", "items", "behind"]} rows={due.map((one) => [one.queue, one.state, one.count, late(one.firstDueAt, moment)])} empty="nothing waits: no lag" />
         </Card>}
-        {then === null && <Card title="Leases">
+        {isNow && <Card title="Leases">
           <Table label="Leases" head={["lease", "holder", "held", "renewed"]} rows={it.leases.map((one) => [one.name, one.holder, one.held ? "yes" : "no", ago(one.renewedAt, moment)])} empty="no lease is held" />
         </Card>}
-        {then === null && it.integrity && <Integrity integrity={it.integrity} position={it.position} done={() => setVerified(verified + 1)} />}
+        {isNow && it.integrity && <Integrity integrity={it.integrity} position={it.position} done={() => setVerified(verified + 1)} />}
       </div>
     </article>
   );
@@ -98,13 +103,15 @@ const seconds = (value: number | null) => (value === null || value === undefined
 function Parked({ parked }: { parked: number }) {
   const [done, setDone] = useState(0);
   const may = useMay("effects", "retry");
-  const found = useAnswer<Rows>(`parked ${parked} ${done}`, (signal) => get(own("/effects"), { state: "parked" }, signal));
+  const found = useAnswer<Rows>("parked", `live ${parked} ${done}`, (signal) => get(own("/effects"), { state: "parked" }, signal));
   return (
-    <Card title="Parked work">
+    <Card title="Parked work" pending={(found.value === null && !found.error) || may === null}>
+      {found.error && <Trouble error={found.error} what="Parked work" />}
       {found.value?.items.length === 0 && <p class="quiet">none</p>}
       <ul class="plain">
         {found.value?.items.map((it) => (
-          <li>
+          // A reason that is being written stays with what it was begun for.
+          <li key={it.metadata.name}>
             <strong>{it.metadata.name}</strong> <span class="small quiet">{it.status?.error}</span>
             {may && <Act path={`/effects/${encodeURIComponent(it.metadata.name)}`} acts={{ retry: "Retry", cancel: "Cancel" }} done={() => setDone(done + 1)} />}
           </li>
@@ -116,23 +123,22 @@ function Parked({ parked }: { parked: number }) {
 
 function Integrity({ integrity, position, done }: { integrity: NonNullable<Status["integrity"]>; position: number; done: () => void }) {
   const [asked, setAsked] = useState(0);
-  const found = useAnswer<{ ok: boolean; position: number; findings: Record<string, any>[] } | null>(`verify ${asked}`, async (signal) => {
-    if (!asked) return null;
+  const found = useAnswer<{ ok: boolean; position: number; findings: Record<string, any>[] } | null>(asked ? `verify ${asked}` : "", "", async (signal) => {
     const told = await get<{ ok: boolean; position: number; findings: Record<string, any>[] }>(own("/verify"), {}, signal);
     done();
     return told;
-  });
+  }, { once: true });
   const { verified, anchor } = integrity;
   return (
     <Card title="Integrity">
-      {found.value && <p class={found.value.ok ? "verdict good" : "verdict wrong"} role="status">
-        {found.value.ok ? `The log is whole up to event ${found.value.position}, and the views are what it says.` : count(found.value.findings.length, "finding")}</p>}
-      {found.error && <Trouble error={found.error} what="The verification" />}
       <Facts rows={[
         ["last verified", verified ? <>{ago(verified.at, now.value)}, up to event {verified.position.toLocaleString("en")}{verified.ok ? "" : <strong class="reason"> with findings</strong>}</> : "never"],
         ["last anchor outside", anchor?.at ? <>{ago(anchor.at, now.value)}, {count(position - anchor.position, "event")} since{anchor.failing && <strong class="reason"> · the latest could not be written</strong>}</> : anchor?.failing ? <strong class="reason">could not be written</strong> : "none: anchors are not turned on"],
       ]} />
-      <button type="button" onClick={() => setAsked(asked + 1)} disabled={asked > 0 && found.busy}>Verify the log</button>
+      <button type="button" onClick={() => setAsked(asked + 1)} disabled={found.busy}>{found.busy ? "Verifying …" : "Verify the log"}</button>
+      {found.value && !found.late && <p class={found.value.ok ? "verdict good" : "verdict wrong"} role="status">
+        {found.value.ok ? `The log is whole up to event ${found.value.position}, and the views are what it says.` : count(found.value.findings.length, "finding")}</p>}
+      {found.error && !found.late && <Trouble error={found.error} what="The verification" />}
       <p class="small quiet">Anchors outside the database prove more: <code>volsched verify --anchor</code>. <a href={link("audit", [], { q: "reads" })}>Who read the history</a></p>
     </Card>
   );

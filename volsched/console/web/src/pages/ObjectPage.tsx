@@ -1,11 +1,12 @@
 /** A pod, claim, volume, node or binding: what it is at the moment, why, and all that happened to it. */
-import { useEffect, useState } from "preact/hooks";
+import { Fragment } from "preact";
+import { useEffect } from "preact/hooks";
 import { ApiError, get, own, split, type VolumeMap } from "../api";
 import { bytes, clock, duration, micros } from "../format";
 import { lanesOf, type LogEntry } from "../lanes";
 import { goTo, head, position, subject } from "../live";
 import { amend, at, link, place } from "../route";
-import { Act, Card, Facts, Ref, StateMark, StreamRef, Table, Trouble, useAnswer, useMay } from "../ui";
+import { Act, Card, Facts, Late, Ref, StateMark, StreamRef, Table, Trouble, useAnswer, useMay, usePages, type Page } from "../ui";
 import { ExplainView, type Explanation } from "./Explain";
 import { LanesView } from "./Lanes";
 
@@ -23,14 +24,13 @@ interface Description {
   pods?: string[];
   events?: { type: string; reason: string; message: string; last: string; count: number; from: string }[];
 }
-interface Page<T> { items: T[]; metadata?: { continue?: string } }
 
 export function ObjectPage() {
   const { page, rest } = place.value;
   const key = rest.join("/");
   const [namespace, name] = page === "pod" || page === "claim" ? split(key) : [null, key];
   const moment = at.value ?? `live ${head.value}`;
-  const described = useAnswer<Description>(`${page}/${key}@${moment}`, (signal) =>
+  const described = useAnswer<Description>(`${page}/${key}`, moment, (signal) =>
     get(own(`/describe/${KINDS[page]}/${encodeURIComponent(name)}`, namespace), { asOf: at.value }, signal));
   useEffect(() => {
     document.title = `${page} ${key} · volsched`;
@@ -42,8 +42,9 @@ export function ObjectPage() {
   return (
     <article class={`object-page ${described.busy ? "busy" : ""}`}>
       <h1><span class="quiet">{page}</span> {key}</h1>
+      <Late when={described.late} />
       {described.error && <Trouble error={described.error} what={`This ${page}`} />}
-      {doc && page === "volume" && at.value === null && ["Released", "Failed"].includes(doc.object.status?.phase) && <Release name={name} />}
+      {doc && page === "volume" && at.value === null && described.ofNow && ["Released", "Failed"].includes(doc.object.status?.phase) && <Release name={name} />}
       {doc && page !== "binding" && <Overview kind={page} name={key} doc={doc} />}
       {page === "binding" && <BindingView id={key} stamp={stamp} />}
       {page === "pod" && namespace && <ExplainCard namespace={namespace} name={name} moment={moment} />}
@@ -63,7 +64,8 @@ const stampOf = (doc: Description) =>
 
 /** Acts are for operators, on the present alone, folded until somebody wants one. */
 function Release({ name }: { name: string }) {
-  if (!useMay("volumes", "release")) return null;
+  const may = useMay("volumes", "release");
+  if (!may) return may === null ? <span class="pending" /> : null;
   return (
     <details class="card"><summary>Release it</summary>
       <p>It becomes Available for any claim, with whatever data is on it. Nothing is wiped.</p>
@@ -73,7 +75,8 @@ function Release({ name }: { name: string }) {
 }
 
 function Cancel({ id }: { id: string }) {
-  if (!useMay("bindings", "cancel")) return null;
+  const may = useMay("bindings", "cancel");
+  if (!may) return may === null ? <span class="pending" /> : null;
   return (
     <details class="card"><summary>Cancel it</summary>
       <p>What it has written is undone; what may hold data is kept, and its pod is tried again.</p>
@@ -121,10 +124,10 @@ function placeOf(spec: Record<string, any>): string | null {
 }
 
 function ExplainCard({ namespace, name, moment }: { namespace: string; name: string; moment: string }) {
-  const told = useAnswer<Explanation>(`explain ${namespace}/${name}@${moment}`, (signal) =>
+  const told = useAnswer<Explanation>(`explain ${namespace}/${name}`, moment, (signal) =>
     get(own(`/explain/${encodeURIComponent(name)}`, namespace), { asOf: at.value }, signal));
   return (
-    <Card title="Why" aside={at.value !== null ? "as it was stored then; remedies are told live" : null}>
+    <Card title="Why" pending={told.value === null && !told.error} aside={at.value !== null ? "as it was stored then; remedies are told live" : null}>
       {told.value ? <ExplainView told={told.value} /> : told.error ? <Trouble error={told.error} what="The explanation" /> : <p class="quiet">…</p>}
     </Card>
   );
@@ -155,8 +158,8 @@ function Attempts({ attempts }: { attempts: AttemptDoc[] }) {
 }
 
 function VolumesOn({ node, moment }: { node: string; moment: string }) {
-  const found = useAnswer<VolumeMap>(`on ${node}@${moment}`, (signal) => get(own("/map"), { node, asOf: at.value }, signal));
-  if (!found.value) return found.error && <Trouble error={found.error} what="Its volumes" />;
+  const found = useAnswer<VolumeMap>(`on ${node}`, moment, (signal) => get(own("/map"), { node, asOf: at.value }, signal));
+  if (!found.value) return found.error ? <Trouble error={found.error} what="Its volumes" /> : <span class="pending" />;
   return (
     <Card title="Volumes on it">
       <Table label="Volumes of the node" empty="none" head={["volume", "state", "size", "class", "claim", "pods"]} rows={(found.value.volumes ?? []).map((it) => [
@@ -167,10 +170,10 @@ function VolumesOn({ node, moment }: { node: string; moment: string }) {
 }
 
 function FormerOwners({ name, stamp }: { name: string; stamp: string }) {
-  const found = useAnswer<Page<Record<string, string | null>>>(`owners ${name}@${stamp}`, (signal) =>
+  const found = useAnswer<Page<Record<string, string | null>>>(`owners ${name}`, stamp, (signal) =>
     get(own(`/audit/claims-of/${encodeURIComponent(name)}`), { asOf: at.value }, signal));
   return (
-    <Card title="Whom it served">
+    <Card title="Whom it served" pending={found.value === null && !found.error}>
       {found.error && <Trouble error={found.error} what="Its past" />}
       {found.value && <Table label="Former owners" empty="nobody yet" head={["claim", "from", "until", "given by", "handed on", "reason"]}
         rows={found.value.items.map((it) => [
@@ -185,17 +188,12 @@ const PAGE = 500;
 function Timeline({ kind, namespace, name, stamp }: { kind: string; namespace: string | null; name: string; stamp: string }) {
   const { failures, notices, only: narrowed } = place.value.query;
   const [failuresOnly, noticesToo, only] = [failures === "1", notices === "1", narrowed === "1"];
-  const ask = (after?: string, signal?: AbortSignal) =>
-    get<Page<LogEntry>>(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: PAGE, until: at.value, continue: after }, signal);
-  const key = `history ${kind} ${namespace}/${name}@${stamp}`;
-  const found = useAnswer<Page<LogEntry>>(key, (signal) => ask(undefined, signal));
-  const [more, setMore] = useState<{ key: string; pages: Page<LogEntry>[] }>({ key: "", pages: [] });
-  const pages = [...(found.value ? [found.value] : []), ...(more.key === key ? more.pages : [])];
-  const next = pages.at(-1)?.metadata?.continue;
-  const items = pages.flatMap((it) => it.items).filter((it) =>
+  const found = usePages<LogEntry>(`history ${kind} ${namespace}/${name}`, stamp, (after, signal) =>
+    get(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: PAGE, until: at.value, continue: after }, signal));
+  const items = found.items.filter((it) =>
     (!failuresOnly || isFailure(it)) && (noticesToo || !it.object.startsWith("notice/")));
   return (
-    <Card title="What happened" aside={(
+    <Card title="What happened" pending={found.first === null && !found.error} aside={(
       <>
         <label><input type="checkbox" checked={failuresOnly} onChange={() => amend({ failures: failuresOnly ? null : "1" })} /> failures only</label>
         <label><input type="checkbox" checked={noticesToo} onChange={() => amend({ notices: noticesToo ? null : "1" })} /> notices too</label>
@@ -204,16 +202,16 @@ function Timeline({ kind, namespace, name, stamp }: { kind: string; namespace: s
     )}>
       {only && <SliderOver kind={kind} namespace={namespace} name={name} />}
       {found.error && <Trouble error={found.error} what="Its history" />}
-      {found.value && <EventList items={items} failuresOnly={failuresOnly} />}
-      {found.value && items.length === 0 && <p class="quiet">{failuresOnly ? "no failures" : "nothing"}</p>}
-      {next && <button type="button" onClick={async () => setMore({ key, pages: [...(more.key === key ? more.pages : []), await ask(next)] })}>More of them</button>}
+      {found.first && <EventList items={items} failuresOnly={failuresOnly} />}
+      {found.first && items.length === 0 && <p class="quiet">{failuresOnly ? "no failures" : "nothing"}</p>}
+      {found.further && <button type="button" disabled={found.busy} onClick={found.further}>More of them</button>}
     </Card>
   );
 }
 
 /** Narrows the time slider to the moments of one object, whichever of them is looked at. */
 function SliderOver({ kind, namespace, name }: { kind: string; namespace: string | null; name: string }) {
-  const found = useAnswer<Page<LogEntry>>(`moments ${kind} ${namespace}/${name}`, (signal) =>
+  const found = useAnswer<Page<LogEntry>>(`moments ${kind} ${namespace}/${name}`, "", (signal) =>
     get(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: 500 }, signal));
   useEffect(() => {
     const points = (found.value?.items ?? []).map((it) => [it.position, micros(it.at)] as const).sort((a, b) => a[0] - b[0]);
@@ -236,7 +234,7 @@ export function EventList({ items, failuresOnly = false }: { items: LogEntry[]; 
   return (
     <ol class="events" data-testid="events">
       {items.map((it, i) => (
-        <>
+        <Fragment key={it.position}>
         {i > 0 && idle(items[i - 1]!, it) >= IDLE_SECONDS && <li class="idle quiet small">{duration(idle(items[i - 1]!, it))} without {failuresOnly ? "a failure" : "an event"}</li>}
         <li class={`${isFailure(it) ? "wrong" : ""} ${it.position === position.value ? "here" : ""}`}>
           <button type="button" class="stamp" onClick={() => goTo(it.position, true)} title="Look at this moment">
@@ -250,7 +248,7 @@ export function EventList({ items, failuresOnly = false }: { items: LogEntry[]; 
             </div>
           </div>
         </li>
-        </>
+        </Fragment>
       ))}
     </ol>
   );
@@ -268,12 +266,12 @@ function KubernetesEvents({ events }: { events: NonNullable<Description["events"
 const ENDED = ["committed", "rolled-back"];
 
 function BindingView({ id, stamp }: { id: string; stamp: string }) {
-  const found = useAnswer(stamp === "live " ? "" : `lanes ${id}@${stamp}`, async (signal) => {
+  const found = useAnswer(stamp === "live " ? "" : `lanes ${id}`, stamp, async (signal) => {
     const own_ = await get<Page<LogEntry>>(own(`/history/binding/${encodeURIComponent(id)}`), { limit: 500, until: at.value }, signal);
     return { events: own_.items, foreign: await foreignChanges(own_.items, signal) };
   });
   if (found.error) return <Trouble error={found.error} what="This binding" />;
-  if (!found.value) return <p class="quiet">…</p>;
+  if (!found.value) return <p class="quiet pending">…</p>;
   const lanes = lanesOf(found.value.events, found.value.foreign);
   if (!lanes) return <p class="note">Its plan is archived.</p>;
   return (
@@ -288,7 +286,7 @@ function BindingView({ id, stamp }: { id: string; stamp: string }) {
           <p class="foreign-note" data-testid="foreign">Event #{it.position}: <strong>{it.actor}</strong> changed <StreamRef stream={it.object} /> in between: {it.what}</p>
         ))}
       </Card>
-      {at.value === null && !ENDED.includes(lanes.outcome) && <Cancel id={id} />}
+      {at.value === null && found.ofNow && !ENDED.includes(lanes.outcome) && <Cancel id={id} />}
       <Card title="Everything that was done for it"><EventList items={found.value.events} /></Card>
     </>
   );

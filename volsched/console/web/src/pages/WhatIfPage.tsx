@@ -27,49 +27,42 @@ const KINDS = ["drain", "node", "zone"];
 export function WhatIfPage() {
   const { query } = place.value;
   const then = at.value;
-  const map = useAnswer<VolumeMap>(`whatif ${query.by}@${then ?? `live ${head.value}`}`, (signal) => get(own("/map"), { by: query.by, asOf: then }, signal));
-  const [outcome, setOutcome] = useState<{ value: Simulation | null; error: Error | null; busy: boolean }>({ value: null, error: null, busy: false });
+  const map = useAnswer<VolumeMap>(`whatif ${query.by}`, then ?? `live ${head.value}`, (signal) => get(own("/map"), { by: query.by, asOf: then }, signal));
+  // What is tried is in the address; manifests are not, they may hold what is secret.
+  const named = KINDS.find((it) => query[it]);
+  const which = named ? query[named]! : "";
+  const [pasted, setPasted] = useState<string | null>(null);
+  const [turn, setTurn] = useState(0);
+  const tried = named ?? (pasted === null ? "" : "add");
+  const outcome = useAnswer<Simulation>(tried && `${tried} ${which} ${turn}`, then ?? "live", async (signal) =>
+    post<Simulation>(own("/simulate"), await scenario(tried, which, pasted ?? ""), { asOf: then }, signal));
   const [after, setAfter] = useState(true);
-  const [kind, setKind] = useState(KINDS.find((it) => query[it]) ?? "drain");
-  const [name, setName] = useState(query[kind] ?? "");
+  const [kind, setKind] = useState<string>(named ?? "drain");
+  const [name, setName] = useState(which);
   const [text, setText] = useState("");
   const known = useRef<Known>(nothingKnown());
   useEffect(() => {
     document.title = "What if · volsched";
   }, []);
+  useEffect(() => {
+    // An address that a colleague sent, or that was gone back to, fills the form as well.
+    if (!named) return;
+    setKind(named);
+    setName(which);
+    setPasted(null);
+  }, [named, which]);
   const nodes = useMemo(() => (map.value?.nodes ?? []).map((it) => it.name), [map.value]);
   const zones = useMemo(() => [...new Set((map.value?.groups ?? []).filter((it) => it.path.length === 1).map((it) => it.path[0]!))], [map.value]);
   const options = kind === "zone" ? zones : nodes;
   const chosen = kind === "add" ? "" : name || options[0] || "";
-
-  const run = async (what: string, which: string) => {
-    setOutcome({ value: null, error: null, busy: true });
-    try {
-      const body = what === "drain" ? { drain: [which] } : what === "node" ? { loseNodes: [which] }
-        : what === "zone" ? { loseZones: [which] } : { add: await manifests(text) };
-      setOutcome({ value: await post<Simulation>(own("/simulate"), body, { asOf: then }), error: null, busy: false });
-    } catch (error) {
-      setOutcome({ value: null, error: error as Error, busy: false });
-    }
-  };
   const submit = () => {
-    // What is tried is in the address; manifests are not, they may hold what is secret.
-    amend({ ...Object.fromEntries(KINDS.map((it) => [it, it === kind ? chosen : null])) }, true);
-    void run(kind, chosen);
+    if (kind === "add") setPasted(text);
+    setTurn(turn + 1);
+    amend(Object.fromEntries(KINDS.map((it) => [it, it === kind ? chosen : null])), true);
   };
-  const named = KINDS.find((it) => query[it]);
-  useEffect(() => {
-    // An address that a colleague sent, or that was gone back to, shows what was seen there.
-    if (named && (named !== kind || query[named] !== chosen)) {
-      setKind(named);
-      setName(query[named]!);
-      void run(named, query[named]!);
-    } else if (named || kind === "add") {
-      if (!outcome.busy && (named || outcome.value)) void run(kind, chosen);
-    } else setOutcome({ value: null, error: null, busy: false });
-  }, [then, named, named && query[named]]);
-  const told = outcome.value;
-  const marks = useMemo(() => (map.value && told && after ? marksOf(map.value, told, kind, chosen) : new Map()) as Marks, [map.value, told, after]);
+  // The answer to another question, or of another moment, is none to this one.
+  const told = outcome.late ? null : outcome.value;
+  const marks = useMemo(() => (map.value && told && after ? marksOf(map.value, told, tried, which) : new Map()) as Marks, [map.value, told, after]);
   if (map.value) remember(known.current, map.value);
   return (
     <article class="whatif-page">
@@ -90,9 +83,10 @@ export function WhatIfPage() {
           </label>
         )}
         {kind === "add" && <label class="grow">Manifests, as YAML or JSON<textarea value={text} rows={4} onInput={(event) => setText(event.currentTarget.value)} placeholder={"apiVersion: v1\nkind: Pod\n…"} /></label>}
-        <button type="submit" class="primary" disabled={outcome.busy}>{outcome.busy ? "Trying …" : "Try it"}</button>
+        <button type="submit" class="primary" disabled={outcome.busy && tried !== ""}>{outcome.busy && tried !== "" ? "Trying …" : "Try it"}</button>
       </form>
-      {outcome.error && <Trouble error={outcome.error} what="The attempt" />}
+      {outcome.error && !outcome.late && <Trouble error={outcome.error} what="The attempt" />}
+      {tried && !told && outcome.busy && <div class="verdict-row"><p class="verdict" role="status">Trying …</p></div>}
       {told && (
         <div class="verdict-row">
           <p class={told.stranded.length ? "verdict wrong" : "verdict good"} role="status">
@@ -102,20 +96,23 @@ export function WhatIfPage() {
             <button type="button" aria-pressed={!after} onClick={() => setAfter(false)}>Before</button>
             <button type="button" aria-pressed={after} onClick={() => setAfter(true)}>After</button>
           </div>
-          {after && <ul class="marks" aria-label="Marks on the map">
+          <ul class={`marks ${after ? "" : "blank"}`} aria-label="Marks on the map">
             <li><span class="mark mark-lost" aria-hidden="true">✕</span> gone or drained</li>
             <li><span class="mark mark-stranded" aria-hidden="true" /> volume that strands its pod</li>
             <li><span class="mark mark-gains" aria-hidden="true" /> node that gets pods</li>
-          </ul>}
+          </ul>
         </div>
       )}
       {map.value && (
         <MapCanvas map={map.value} known={known.current} size={sizeFor(map.value.nodes?.length ?? 0)} marks={marks}
-          open={(cell, segment) => { location.hash = segment?.volume ? link("volume", [segment.volume.name]) : link("node", [cell.label]); }}
+          open={(cell, segment) => {
+            if (segment?.volume) location.hash = link("volume", [segment.volume.name]);
+            else if (cell.node) location.hash = link("node", [cell.label]);
+          }}
           enter={(box) => { setKind("zone"); setName(box.path[0] ?? ""); }} />
       )}
       {told && <Outcome told={told} />}
-      {map.error && <Trouble error={map.error} what="The map" />}
+      {map.error && !map.value && <Trouble error={map.error} what="The map" />}
     </article>
   );
 }
@@ -148,6 +145,13 @@ function Outcome({ told }: { told: Simulation }) {
       </div>
     </div>
   );
+}
+
+async function scenario(kind: string, name: string, text: string): Promise<Record<string, unknown>> {
+  if (kind === "drain") return { drain: [name] };
+  if (kind === "node") return { loseNodes: [name] };
+  if (kind === "zone") return { loseZones: [name] };
+  return { add: await manifests(text) };
 }
 
 export function marksOf(map: VolumeMap, told: Simulation, kind: string, name: string): Marks {
