@@ -184,7 +184,12 @@ const stories = {
   },
 
   async "the present is followed without being asked again, and a click on the map opens what is under it"(page) {
+    // The past is not watched, and the present is, by Kubernetes' own watch.
+    await open(page, "map?at=100");
+    await page.getByText("You look at the past").waitFor();
+    const watched = page.waitForRequest(/\/api\/v1\/persistentvolumes\?watch=true/);
     await open(page, "map");
+    await watched;
     await page.getByText(/Live · up to date/).waitFor();
     const shown = Number(await page.locator(".map-page").getAttribute("data-position"));
     await page.evaluate(async (token) => {
@@ -223,6 +228,11 @@ const stories = {
     const lines = readFileSync(await file.path(), "utf8").trim().split("\n").map((it) => JSON.parse(it));
     assert.ok(lines.length >= 2);
     assert.ok(lines.every((it) => it.type === "BindingPlanned"));
+    // The file has all that was found, also what was not scrolled to.
+    await open(page, "audit?actor=story");
+    await page.getByRole("button", { name: "Earlier ones" }).waitFor();
+    const [all] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export" }).click()]);
+    assert.ok(readFileSync(await all.path(), "utf8").trim().split("\n").length > 100);
   },
 
   async "the state of now is told: who waits for what, and that the log is whole"(page) {

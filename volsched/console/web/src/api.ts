@@ -80,6 +80,18 @@ export async function post<T>(path: string, body: unknown, query: Query = {}, si
   });
 }
 
+const NAMES_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/** Kubernetes' watch of a kind: `changed` is called when some of it changed. Ends when the server, or the signal, ends it. */
+export async function watch(path: string, resourceVersion: number, changed: () => void, signal: AbortSignal): Promise<void> {
+  const headers = new Headers({ accept: NAMES_ALONE });
+  if (token.value) headers.set("authorization", `Bearer ${token.value}`);
+  const answer = await fetch(asked(path, { watch: "true", resourceVersion }), { headers, signal, credentials: "omit", redirect: "error" });
+  if (!answer.ok || !answer.body) throw new ApiError(answer.status, `the server answered ${answer.status}`);
+  const lines = answer.body.getReader();
+  while (!(await lines.read()).done) changed();
+}
+
 async function request<T>(path: string, options: RequestInit): Promise<T> {
   const headers = new Headers(options.headers);
   headers.set("accept", "application/json");

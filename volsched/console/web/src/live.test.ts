@@ -1,15 +1,20 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { get, signIn, unauthorized } from "./api";
-import { axis, goTo, poll, positionOf, timeline } from "./live";
+import { axis, follow, goTo, poll, positionOf, timeline } from "./live";
 import { amend } from "./route";
 
 /** A server whose answers come when the test says so, in any order. */
 const waiting: ((answer: Response) => void)[] = [];
+const signals: (AbortSignal | null | undefined)[] = [];
 const answered = (place: number, status: number, body: unknown) => waiting[place]!(new Response(JSON.stringify(body), { status }));
 
 beforeEach(() => {
-  waiting.length = 0;
-  vi.stubGlobal("fetch", () => new Promise<Response>((resolve) => waiting.push(resolve)));
+  waiting.length = signals.length = 0;
+  vi.stubGlobal("fetch", (_: string, options: RequestInit) => new Promise<Response>((resolve, reject) => {
+    waiting.push(resolve);
+    signals.push(options.signal);
+    options.signal?.addEventListener("abort", () => reject(new Error("aborted")));
+  }));
   amend({ ns: null, at: null, from: null, to: null });
   signIn("");
 });
@@ -83,4 +88,43 @@ test("an address that names no moment is drawn as now, and what names one goes n
   expect(positionOf("60")).toBe(60);
   goTo(1000);
   expect(location.hash).toContain("at=100");
+});
+
+test("a change of volumes is asked for at once, and the past is not watched", async () => {
+  const polled = poll();
+  answered(0, 200, curve(100));
+  await polled;
+  let change: () => void = () => undefined;
+  const stream = new ReadableStream({ start: (it) => { change = () => it.enqueue(new TextEncoder().encode("{}\n")); } });
+  const watched = follow();
+  waiting[1]!(new Response(stream, { status: 200 }));
+  expect(waiting.length).toBe(2);
+  change();
+  await vi.waitUntil(() => waiting.length === 3);
+  answered(2, 200, curve(101));
+  await vi.waitUntil(() => waiting.length === 4);
+  answered(3, 200, curve(101));
+  await vi.waitUntil(() => timeline.value?.head === 101);
+  amend({ at: "60" });
+  void follow();
+  expect(signals[1]!.aborted).toBe(true);
+  expect(waiting.length).toBe(4);
+  void watched;
+});
+
+test("a watch that is refused is not asked for again by the same reader", async () => {
+  const polled = poll();
+  answered(0, 200, curve(100));
+  await polled;
+  const watched = follow();
+  answered(1, 403, { message: "not yours" });
+  await watched;
+  await follow();
+  expect(waiting.length).toBe(2);
+  signIn("another");
+  const again = poll();
+  answered(2, 200, curve(100));
+  await again;
+  void follow();
+  expect(waiting.length).toBe(4);
 });

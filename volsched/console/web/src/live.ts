@@ -1,6 +1,6 @@
 /** The moment that is looked at: the log's curve, kept up while it is live, and what follows from the address. */
 import { computed, effect, signal, untracked } from "@preact/signals";
-import { ApiError, get, own, session, type LogTimeline, unauthorized } from "./api";
+import { ApiError, get, own, session, type LogTimeline, unauthorized, watch } from "./api";
 import { cutAxis, makeAxis, positionOfTime, timeOfPosition, type Point } from "./axis";
 import { amend, at, namespace, range } from "./route";
 
@@ -84,6 +84,39 @@ export async function poll(): Promise<void> {
   }
 }
 
+/** Turns true and false with the tab: nobody looks at one that is hidden, and a browser has few connections to a server. */
+const isVisible = signal(!document.hidden);
+/** The watch that is under way, and which reader and namespace it is for. */
+let watching: { turn: number; controller: AbortController } | null = null;
+let rungAt = 0;
+/** The turn whose watch was refused: it would be refused again. */
+let refused = -1;
+
+/**
+ * The live picture follows a watch of the volumes, of a namespace its claims: what happens to them is asked for at once.
+ * It is one stream and not one for each kind, for a browser opens six connections; the rest is seen at the next beat, and
+ * so is everything while there is no stream. Under a steady rain of changes it rings no more often than that.
+ */
+export async function follow(): Promise<void> {
+  const wanted = at.value === null && isVisible.value && !unauthorized.value && timeline.value !== null && refused !== turn;
+  if (watching && (!wanted || watching.turn !== turn)) watching.controller.abort();
+  if (!wanted || watching?.turn === turn) return;
+  const mine = (watching = { turn, controller: new AbortController() });
+  const kind = namespace.value ? `/api/v1/namespaces/${encodeURIComponent(namespace.value)}/persistentvolumeclaims` : "/api/v1/persistentvolumes";
+  try {
+    await watch(kind, head.value, () => {
+      if (mine.turn !== turn || Date.now() - rungAt < POLL_MILLISECONDS) return;
+      rungAt = Date.now();
+      void poll();
+    }, mine.controller.signal);
+  } catch (error) {
+    if (error instanceof ApiError && [401, 403, 404].includes(error.code)) refused = mine.turn;
+    // Else it is opened again at the next beat, and what is wrong is told by what is asked then.
+  } finally {
+    if (watching === mine) watching = null;
+  }
+}
+
 export function start(): void {
   effect(() => {
     void [session.value, namespace.value, unauthorized.value];
@@ -103,9 +136,19 @@ export function start(): void {
       () => undefined,
     );
   });
+  effect(() => {
+    void [at.value, isVisible.value, unauthorized.value, session.value, namespace.value, timeline.value === null];
+    untracked(() => void follow());
+  });
+  document.addEventListener("visibilitychange", () => {
+    isVisible.value = !document.hidden;
+    if (isVisible.value) void poll();
+  });
   setInterval(() => {
     now.value = Date.now();
-    if (!document.hidden) void poll();
+    if (document.hidden) return;
+    void poll();
+    void follow();
   }, POLL_MILLISECONDS);
 }
 
