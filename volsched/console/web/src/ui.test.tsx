@@ -140,6 +140,14 @@ test("a further page that fails is told, and the pages before it stay", async ()
   expect(pages).toMatchObject({ items: ["a", "b"], error: null, further: null });
 });
 
+test("everything that was found is more than what is shown, up to an end that is told", async () => {
+  const ask = async (after?: string) => ({ items: [after ?? "1"], metadata: after === "4" ? {} : { continue: String(Number(after ?? "1") + 1) } });
+  await settled(() => render(<Paged moment="live" ask={ask} />, document.body));
+  expect(await pages.everything(9)).toEqual({ items: ["1", "2", "3", "4"], isWhole: true });
+  expect(await pages.everything(2)).toEqual({ items: ["1", "2", "3"], isWhole: false });
+  expect(pages.items).toEqual(["1"]);
+});
+
 test("a further page of the search before is not added to the next one", async () => {
   let late: (page: Page<string>) => void = () => undefined;
   const ask = (after?: string) => after ? new Promise<Page<string>>((resolve) => { late = resolve; })

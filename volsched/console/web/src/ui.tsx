@@ -131,8 +131,19 @@ export function usePages<T>(subject: string, moment: string, ask: (after: string
     const [page, error] = await ask(next).then((it) => [it, null] as const, (it: Error) => [null, it] as const);
     if (shown.current === of) setMore({ of, pages: page ? [...before, page] : before, error, busy: false });
   };
+  /** What is shown and all that follows it, up to so many pages; and whether that is the end. */
+  const everything = async (most: number): Promise<{ items: T[]; isWhole: boolean }> => {
+    const items = pages.flatMap((it) => it.items);
+    let after = next;
+    for (let asked = 0; after && asked < most; asked++) {
+      const page = await ask(after);
+      items.push(...page.items);
+      after = page.metadata?.continue;
+    }
+    return { items, isWhole: !after };
+  };
   return {
-    items: pages.flatMap((it) => it.items), pages: pages.length, first: first.value, late: first.late,
+    everything, items: pages.flatMap((it) => it.items), pages: pages.length, first: first.value, late: first.late,
     error: first.error ?? own?.error ?? null, busy: first.busy || (own?.busy ?? false), further: next ? further : null,
   };
 }

@@ -1,5 +1,5 @@
 /** The log, searched: by a word, an actor, a kind, a type, a time; the latest first, and as a file. */
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get, own } from "../api";
 import { clock, count, micros } from "../format";
 import type { LogEntry } from "../lanes";
@@ -57,7 +57,10 @@ function Found({ asked, failuresOnly }: { asked: Record<string, string | undefin
   return (
     <Card title={title} aside={<>
       <label><input type="checkbox" checked={failuresOnly} onChange={() => amend({ failures: failuresOnly ? null : "1" })} /> failures only</label>
-      <button type="button" disabled={found.busy || items.length === 0} onClick={() => save("events.jsonl", items)}>Export</button>
+      <Export name="events.jsonl" disabled={found.busy || items.length === 0} take={async () => {
+        const all = await found.everything(EXPORTED_PAGES);
+        return { ...all, items: all.items.filter((it) => !failuresOnly || isFailure(it)) };
+      }} />
     </>}>
       <Late when={found.late} />
       {found.error && <Trouble error={found.error} what="The search" />}
@@ -66,6 +69,31 @@ function Found({ asked, failuresOnly }: { asked: Record<string, string | undefin
       {found.further && <button type="button" disabled={found.busy} onClick={found.further}>Earlier ones</button>}
     </Card>
   );
+}
+
+/** A file is of all that was found, and not of what was scrolled to; a browser's memory has an end. */
+const EXPORTED_PAGES = 200;
+
+function Export({ name, disabled, take }: { name: string; disabled: boolean; take: () => Promise<{ items: unknown[]; isWhole: boolean }> }) {
+  const [told, setTold] = useState("");
+  const [busy, setBusy] = useState(false);
+  const run = async () => {
+    setBusy(true);
+    setTold("");
+    try {
+      const { items, isWhole } = await take();
+      save(name, items);
+      setTold(`${count(items.length, "row")}${isWhole ? "" : ", and there are more: narrow the search"}`);
+    } catch (error) {
+      setTold(`not exported: ${(error as Error).message}`);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return <>
+    <span role="status">{told}</span>
+    <button type="button" disabled={disabled || busy} onClick={() => void run()}>{busy ? "Exporting …" : "Export"}</button>
+  </>;
 }
 
 type Row = Record<string, unknown>;
@@ -77,7 +105,7 @@ function QuestionRows({ name }: { name: string }) {
   const columns = Object.keys(items[0] ?? {}).filter((it) => items.some((row) => isTold(row[it]))).slice(0, 8);
   const isEvents = name === "interventions";
   return (
-    <Card title={`${count(items.length, "row")}${found.further ? " and more" : ""}`} aside={<button type="button" disabled={items.length === 0} onClick={() => save(`${name}.jsonl`, items)}>Export</button>}>
+    <Card title={`${count(items.length, "row")}${found.further ? " and more" : ""}`} aside={<Export name={`${name}.jsonl`} disabled={items.length === 0} take={() => found.everything(EXPORTED_PAGES)} />}>
       <Late when={found.late} />
       {found.error && <Trouble error={found.error} what="Further rows" />}
       {name === "orphans" && at.value !== null && <p class="note">Orphans are told of now alone.</p>}
