@@ -34,3 +34,25 @@ def test_the_lock_has_a_hash_for_every_package_and_no_address() -> None:
     packages = json.loads(text)["packages"]
     assert [name for name, it in packages.items() if name and "integrity" not in it] == []
     assert "registry=" not in (WEB / ".npmrc").read_text()
+
+
+def test_the_console_is_compiled_with_the_packages_that_the_image_installs(tmp_path: Path) -> None:
+    """The Dockerfile runs `npm ci --omit=dev`; what only tests need is not there when it builds."""
+    packages = json.loads((WEB / "package-lock.json").read_text())["packages"]
+    for place, package in packages.items():
+        installed = WEB / place
+        is_outermost = place.count("node_modules/") == 1
+        if is_outermost and not package.get("dev") and installed.is_dir():
+            (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / place).symlink_to(installed)
+    for name in ("package.json", "tsconfig.json", "src"):
+        (tmp_path / name).symlink_to(WEB / name)
+    compiler = tmp_path / "node_modules" / "typescript" / "bin" / "tsc"
+    ran = subprocess.run(
+        [node(), "--preserve-symlinks-main", compiler, "--noEmit", "--preserveSymlinks"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
