@@ -97,12 +97,15 @@ const stories = {
     await page.getByRole("button", { name: "Compare from here" }).click();
     await page.getByRole("button", { name: /Go live/ }).click();
     await page.getByTestId("changes").getByText("shop/data-db-0").waitFor();
-    // Going back moved nothing but what is drawn.
+    // Going back moved nothing but what is drawn, nor does a range.
     const places = () => page.evaluate(() => [".map-frame", ".map-side", ".slider", ".live"].map((it) => JSON.stringify(document.querySelector(it).getBoundingClientRect())));
     const now = await places();
     await field.fill("60");
     await field.press("Enter");
     await page.locator('.map-page[data-position="60"]').waitFor();
+    assert.deepEqual(await places(), now);
+    await page.getByRole("button", { name: "Narrow" }).click();
+    await page.getByRole("button", { name: "Whole log" }).waitFor();
     assert.deepEqual(await places(), now);
   },
 

@@ -143,7 +143,7 @@ function CompareButton() {
   if (other !== null) {
     return (
       <button type="button" class="wide active" onClick={() => amend({ vs: null })} title="Stop comparing">
-        Compared with {clock(timeOfPosition(whole.value, positionOf(other)), false)} ✕
+        Against {clock(timeOfPosition(whole.value, positionOf(other)), false)} ✕
       </button>
     );
   }
