@@ -53,6 +53,25 @@ def test_a_base_install_names_the_extra(tmp_path: Path, words: list[str], extra:
     assert f"pip install 'volsched[{extra}]'" in told.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["gett", "pods"], 2, "Did you mean 'get'?"),
+        (["help", "nope"], 2, "No such command 'nope'"),
+        (["rollbacks"], 2, "volsched audit rollbacks"),
+        (["audit", "rolbacks"], 2, "Did you mean 'rollbacks'?"),
+        (["pods"], 2, "volsched get pods"),
+    ],
+    ids=lambda it: " ".join(it) if isinstance(it, list) else "",
+)
+def test_a_slip_on_a_base_install_is_no_question_of_extras(
+    tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    told = ran(WITHOUT.format(missing=EXTRAS, words=words), tmp_path, COLUMNS="200")
+    assert (told.returncode, said in told.stderr) == (code, True), told.stderr
+    assert "pip install" not in told.stderr
+
+
 def test_an_extra_is_installed_where_this_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell's first pip may be that of another environment; pipx's and uv's environments have none to call."""
     package, python = "'volsched[server]'", tmp_path / "bin" / "python"

@@ -71,8 +71,10 @@ def _told(error: Exception) -> int:
 
 def _words(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
-        from volsched.runtime.extras import extra_of, missing
+        from volsched.runtime.extras import MissingExtraError, extra_of, missing
 
+        if isinstance(error, MissingExtraError):
+            return str(error)
         root = (error.name or "").partition(".")[0]
         extra = extra_of(root)
         if extra is not None:

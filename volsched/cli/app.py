@@ -1,7 +1,7 @@
 """The `volsched` command: which verbs there are, where each of them is, and how they are loaded when called."""
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -151,6 +151,15 @@ def _loaded(entry: CommandVerb | QuestionVerb | Family, options: Sequence[Any]) 
     return command
 
 
+def _verbs_of(family: Family) -> Container[str]:
+    """None of a family that an extra brings, where that is not installed."""
+    try:
+        verbs: Container[str] = _loaded(family, ()).commands
+    except ModuleNotFoundError:
+        return ()
+    return verbs
+
+
 def _nothing() -> None:
     """A group is not asked for a command of its own where it has a callback."""
 
@@ -176,7 +185,7 @@ class Verbs(LazyGroup):
         except UnknownKindError:
             families = [it for entries in self.table.values() for it in entries if isinstance(it, Family)]
         for it in families:
-            if word in _loaded(it, ()).commands:
+            if word in _verbs_of(it):
                 return f"{word} is a verb of {it.name}: volsched {it.name} {word}"
         return None
 

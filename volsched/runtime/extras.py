@@ -15,6 +15,13 @@ PIPX = "pipx_metadata.json"
 """What pipx leaves in every environment that it makes."""
 
 
+class MissingExtraError(ModuleNotFoundError):
+    """What a whole module of ours needs comes with an extra that is not installed."""
+
+    def __init__(self, error: ModuleNotFoundError, extra: str) -> None:
+        super().__init__(missing(error.name, extra), name=error.name)
+
+
 def extra_of(module: str) -> str | None:
     return next((extra for extra, modules in MODULES.items() if module in modules), None)
 

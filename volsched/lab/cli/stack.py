@@ -15,7 +15,7 @@ from volsched.cli.progress import is_shown
 from volsched.lab.stack.programs import WheelMissingError
 from volsched.questions.get.documents import age
 from volsched.runtime.clock import SECOND
-from volsched.runtime.extras import missing
+from volsched.runtime.extras import MissingExtraError
 
 try:
     from volsched.lab.stack.handle import NotReadyError, Stack, StackError
@@ -34,7 +34,7 @@ try:
     )
     from volsched.lab.stack.supervisor import Supervisor, leftovers
 except ModuleNotFoundError as error:
-    fail(Exit.USAGE, missing(error.name, "local-stack"))
+    raise MissingExtraError(error, "local-stack") from error
 
 UP_EXAMPLES = """**Examples**
 
