@@ -77,3 +77,11 @@ def test_it_is_shown_instead(run: Run, store: str) -> None:
 def test_a_cell_that_begins_like_a_formula_is_text(run: Run, store: str) -> None:
     rows = list(csv.DictReader(io.StringIO(run("get", "events", "-o", "csv", "--db", store).out)))
     assert rows[0]["MESSAGE"].startswith("'=cmd()")
+
+
+def test_a_word_between_colons_stays_what_it_is(run: Run, tmp_path: Path) -> None:
+    """rich has pictures for some: a cross for `:x:`, which is half a line of /etc/passwd."""
+    passwd = tmp_path / "passwd"
+    passwd.write_text("root:x:0:0:root:/root:/bin/bash\n")
+    ran = run("validate", "-f", str(passwd))
+    assert (ran.code, "root:x:0:0" in ran.err) == (1, True), ran.err

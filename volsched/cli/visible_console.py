@@ -20,5 +20,6 @@ class VisibleConsole(Console):
         return super().render_str(plain_text(visible(text), self.encoding), **options)
 
 
-stdout = VisibleConsole(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
-stderr = VisibleConsole(stderr=True, highlight=False, soft_wrap=True)
+# Not emoji: rich would put a picture in the place of `:x:`, which may be part of a name, a path or a message.
+stdout = VisibleConsole(highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+stderr = VisibleConsole(stderr=True, highlight=False, emoji=False, soft_wrap=True)
