@@ -123,6 +123,38 @@ def test_an_unknown_field_is_refused_with_the_one_that_was_meant(
         assert (ran.code, told in ran.err) == (0, True), ran.err
 
 
+def test_an_unknown_field_is_named_though_the_object_has_other_faults(run: Run, tmp_path: Path) -> None:
+    """`resources.request` leaves the claim without an amount, which alone would not say why."""
+    wrong, other = claim("data", "4Gi"), claim("more", "4Gi")
+    wrong["spec"]["resources"] = {"request": {"storage": "4Gi"}}
+    other["spec"]["storageClass"] = "fast"
+    told = 'unknown field "spec.resources.request" (did you mean spec.resources.requests?)'
+    alone = 'unknown field "spec.storageClass"'
+    for words in (["validate"], ["apply", "--db", str(tmp_path / "new.db")]):
+        ran = run(*words, "-f", "-", stdin=listed(wrong, other))
+        first, second, third = ran.err.replace("\n\n", "\n").splitlines()
+        assert (ran.code, told in first, "Required value" in second, alone in third) == (1, True, True, True)
+    # Of a dump, whose cluster may be newer than we are, only the object that is refused anyway.
+    ran = run("explain", "pod", "db", "-f", "-", stdin=listed(wrong, other, node("n1"), pod("db")))
+    assert (ran.code, told in ran.err, alone in ran.err) == (1, True, False), ran.err
+
+
+def test_objects_that_name_no_namespace_go_where_n_says(run: Run, tmp_path: Path) -> None:
+    """As `helm template` prints them."""
+    store = ("--db", str(tmp_path / "new.db"))
+    text = yaml.safe_dump_all([*CLUSTER, {**FOREIGN[1]}]).replace("namespace: default", "").encode()
+    assert run("validate", "-n", "shop", "-f", "-", stdin=text).code == 0
+    explained = run("explain", "pod", "db", "-n", "shop", "-f", "-", stdin=text)
+    assert (explained.code, "pod shop/db" in explained.out) == (0, True), explained.err
+    made = run("-n", "shop", "apply", "--skip-foreign", "-f", "-", *store, stdin=text)
+    assert (made.code, "pod/shop/db created" in made.out, "node/n1 created" in made.out) == (0, True, True)
+    elsewhere = yaml.safe_dump({**pod("a"), "metadata": {"name": "a", "namespace": "shop"}}).encode()
+    refused = run("create", "-n", "other", "-f", "-", *store, stdin=elsewhere)
+    assert (refused.code, 'Pod "shop/a" is not of namespace "other"' in refused.err) == (2, True), refused.err
+    gone = run("delete", "-n", "shop", "--skip-foreign", "-f", "-", *store, stdin=text)
+    assert (gone.code, "pod/shop/db deleted" in gone.out) == (0, True), gone.err
+
+
 HELM = """\
 Release "web" has been upgraded. Happy Helming!
 NAME: web

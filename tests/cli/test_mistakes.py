@@ -16,6 +16,8 @@ CLAIM: dict[str, Any] = {
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
 TYPO = {**CLAIM, "spec": {**CLAIM["spec"], "storageClass": "fast"}}
+MISSPELT = {**CLAIM, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"request": {"storage": "1Gi"}}}}
+ELSEWHERE = {**CLAIM, "metadata": {"name": "x", "namespace": "other"}}
 AMOUNT = {**CLAIM, "spec": {**CLAIM["spec"], "resources": {"requests": {"storage": "1GB"}}}}
 SET: dict[str, Any] = {
     "apiVersion": "apps/v1",
@@ -126,6 +128,9 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("apply -f -", "metadata: {name: x}", 1, "kind: is required"),
     ("apply -f -", json.dumps(SECRET), 1, "apply, create and delete with --skip-foreign"),
     ("apply -f -", json.dumps(TYPO), 1, "did you mean spec.storageClassName?"),
+    ("apply -f -", json.dumps(MISSPELT), 1, "did you mean spec.resources.requests?"),
+    ("apply -n shop -f -", json.dumps(ELSEWHERE), 2, "leave -n out, or choose that of the object"),
+    ("delete -n shop -f -", json.dumps(ELSEWHERE), 2, "leave -n out, or choose that of the object"),
     ("apply -f -", json.dumps(AMOUNT), 1, "write for example 10Gi"),
     ("apply -f ftp://example.org/x.yaml", None, 2, "http:// and https:// work"),
     ("explain pod db --as-of 3 -k .", None, 2, "it goes with none of -f, -k and --node"),

@@ -63,15 +63,18 @@ def deciding_client(
     *,
     profile: str | None,
     config: Path | None,
+    namespace: str | None = None,
 ) -> Iterator[tuple[Client, list[dict[str, Any]]]]:
     """Whom to ask about manifests laid over what is there, and those that a server has to be sent for it.
+
+    `namespace` is that of manifests which name none.
 
     A server decides under its own configuration, unless a profile is named.
     """
     served = chosen_server(db) is not None
     if served and config is not None:
         fail(Exit.USAGE, "a server decides under its own configuration; leave --config out, or give --profile")
-    loaded = load_inputs(files, kustomize, dump=True) if files or kustomize else []
+    loaded = load_inputs(files, kustomize, namespace=namespace, dump=True) if files or kustomize else []
     if served:
         with client_of(db) as client:
             yield client, [it.manifest for it in loaded]
@@ -104,14 +107,18 @@ def pod(
     output: OutputOption = Output.table,
     **words: Any,
 ) -> None:
-    key = key_of(kind_of("pod"), words["name"], words["namespace"])
+    given = words["namespace"]
+    key = key_of(kind_of("pod"), words["name"], given)
     words["namespace"], _, words["name"] = key.rpartition("/")
     words["node"] = words["node"] and bare_name(kind_of("node"), words["node"])
     as_of = words["as_of"]
     if as_of is not None and (filename or kustomize or words["node"] is not None):
         fail(Exit.USAGE, "--as-of tells what was stored; it goes with none of -f, -k and --node")
     check_as_of(as_of)
-    with deciding_client(db, filename, kustomize, profile=words["profile"], config=config) as (client, sent):
+    with deciding_client(db, filename, kustomize, profile=words["profile"], config=config, namespace=given) as (
+        client,
+        sent,
+    ):
         told = asked_of(client, QUESTION.name, **words, manifests=sent)
     if output is Output.json:
         print_json(told)
@@ -154,7 +161,7 @@ def _print_explanation(told: dict[str, Any]) -> None:
 
 
 def _print_as_of(told: dict[str, Any]) -> None:
-    when = f" ({told['asOf']['at']})" if told["asOf"]["at"] else ""
+    when = f" ({local_time(told['asOf']['at'])})" if told["asOf"]["at"] else ""
     placed = f", on node {told['node']}" if told["node"] else ""
     _line(0, f"pod {told['pod']}{placed}, as of position {told['asOf']['position']}{when}")
     if told["past"] is None:

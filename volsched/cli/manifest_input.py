@@ -12,6 +12,7 @@ from typing import IO, Annotated
 import typer
 from rich.markup import escape
 
+from volsched.cli.completion import complete_namespace
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.kube.manifest_reader import Loaded, Skipped, load_manifests, newest
 from volsched.kube.problems import Defect, ManifestError, Problem, problem_lines
@@ -35,18 +36,34 @@ Kustomization = Annotated[
     str | None,
     typer.Option("--kustomize", "-k", metavar="DIR", help="What kustomize makes of this directory, or of a URL."),
 ]
+NamespaceOfManifests = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NS",
+        help="The namespace of objects that name none, else 'default'; one that names another is refused.",
+        autocompletion=complete_namespace,
+    ),
+]
 SkipForeign = Annotated[
     bool, typer.Option("--skip-foreign", help="Pass over kinds that volsched does not know, and say so.")
 ]
 
 
 def load_inputs(
-    files: list[str] | None, kustomize: str | None = None, *, dump: bool = False, tell_fields: bool = True
+    files: list[str] | None,
+    kustomize: str | None = None,
+    *,
+    namespace: str | None = None,
+    dump: bool = False,
+    tell_fields: bool = True,
 ) -> list[Loaded]:
     """All objects of all inputs, or the end of the command with every defect of every input.
 
-    `dump`: the input is of a cluster, which holds more than we know of. What is not ours is passed over and told
-    in a line, and so is what stands there twice. `tell_fields`: unknown fields too.
+    `namespace` is that of objects which name none. `dump`: the input is of a cluster, which holds more than
+    we know of. What is not ours is passed over and told in a line, and so is what stands there twice.
+    `tell_fields`: unknown fields are warned of; without it they are defects, for the caller to find.
     """
     names = [*(files or ())]
     if not names and kustomize is None:
@@ -57,7 +74,7 @@ def load_inputs(
 
         inputs.append((f"kustomize {kustomize}", kustomized(kustomize)))
     skipped = Skipped(in_directory=any(Path(name).is_dir() for name in names)) if dump else None
-    loaded = _loaded(inputs, skipped)
+    loaded = _loaded(inputs, skipped, namespace or "", every_field=not (dump and tell_fields))
     if skipped is not None and str(skipped):
         stderr.print(escape(f"note: {skipped}"))
     if not loaded:
@@ -72,7 +89,26 @@ def load_files(names: list[str]) -> list[Loaded]:
     return load_inputs(names)
 
 
-def _loaded(inputs: list[tuple[str, bytes]], skipped: Skipped | None) -> list[Loaded]:
+def load_within(
+    files: list[str] | None,
+    kustomize: str | None,
+    namespace: str | None,
+    *,
+    dump: bool = False,
+    tell_fields: bool = True,
+) -> list[Loaded]:
+    """`load_inputs`, where no object is of another namespace than the one that was asked for, as with kubectl."""
+    loaded = load_inputs(files, kustomize, namespace=namespace, dump=dump, tell_fields=tell_fields)
+    others = [it for it in loaded if it.kind.namespaced and it.value.meta.namespace != namespace]
+    if namespace is not None and others:
+        remedy = f'is not of namespace "{namespace}"; leave -n out, or choose that of the object'
+        fail(Exit.USAGE, *(f'{it.place}: {it.kind.name} "{it.key}" {remedy}' for it in others))
+    return loaded
+
+
+def _loaded(
+    inputs: list[tuple[str, bytes]], skipped: Skipped | None, namespace: str, *, every_field: bool
+) -> list[Loaded]:
     loaded: list[Loaded] = []
     errors: list[ManifestError] = []
     with _reading(inputs) as progress:
@@ -81,7 +117,14 @@ def _loaded(inputs: list[tuple[str, bytes]], skipped: Skipped | None) -> list[Lo
                 progress(number, len(inputs))
             try:
                 told = progress if len(inputs) == 1 else None
-                loaded += load_manifests(data, source=source, skipped=skipped, progress=told)
+                loaded += load_manifests(
+                    data,
+                    source=source,
+                    namespace=namespace,
+                    skipped=skipped,
+                    every_field=every_field,
+                    progress=told,
+                )
             except ManifestError as error:
                 if skipped is not None and skipped.in_directory and error.unreadable:
                     skipped.strays.append(source)
@@ -217,13 +260,15 @@ kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched validate -f -
 """
 
 
-def validate(filename: Files = None, kustomize: Kustomization = None) -> None:
+def validate(
+    filename: Files = None, kustomize: Kustomization = None, namespace: NamespaceOfManifests = None
+) -> None:
     """Check manifests and report every defect of every object; nothing is stored.
 
     Exit 1 if an object is invalid or has a field that its kind does not have, 2 if an input cannot be read as YAML
     or JSON. Objects of kinds that volsched does not know are passed over, which is said.
     """
-    loaded = load_inputs(filename, kustomize, dump=True, tell_fields=False)
+    loaded = load_within(filename, kustomize, namespace, dump=True, tell_fields=False)
     problems = field_problems(loaded)
     if problems:
         fail(Exit.FAILURE, *problems)

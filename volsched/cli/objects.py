@@ -14,9 +14,11 @@ from volsched.cli.kind_names import NamespaceOption, named_targets
 from volsched.cli.manifest_input import (
     Files,
     Kustomization,
+    NamespaceOfManifests,
     SkipForeign,
     field_problems,
     load_inputs,
+    load_within,
 )
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.progress import progress_bar
@@ -50,6 +52,8 @@ APPLY_EXAMPLES = """**Examples**
 `volsched apply -f cluster.yaml` makes or changes every object of the file
 
 `kubectl get pv,sc -o yaml | volsched apply -f -`
+
+`helm template db ./chart | volsched apply -n shop --skip-foreign -f -`
 
 `volsched apply -f nodes/ --dry-run=server` only says what would be created, configured or refused
 
@@ -112,6 +116,7 @@ def apply(
     files: Files = None,
     kustomize: Kustomization = None,
     skip_foreign: SkipForeign = False,
+    namespace: NamespaceOfManifests = None,
     dry_run: DryRunOption = DryRun.none,
     reason: Reason = None,
     db: Db = None,
@@ -121,19 +126,22 @@ def apply(
     Fields that a manifest does not name stay as they are. Each object is written for itself: one that is refused
     keeps no other back, and the command ends with 1.
     """
-    submit_objects(load_inputs(files, kustomize, dump=skip_foreign), Verb.APPLY, reason, db, dry_run)
+    loaded = load_within(files, kustomize, namespace, dump=skip_foreign)
+    submit_objects(loaded, Verb.APPLY, reason, db, dry_run)
 
 
 def create(
     files: Files = None,
     kustomize: Kustomization = None,
     skip_foreign: SkipForeign = False,
+    namespace: NamespaceOfManifests = None,
     dry_run: DryRunOption = DryRun.none,
     reason: Reason = None,
     db: Db = None,
 ) -> None:
     """Create the objects of manifests; exit 7 where one is there already."""
-    submit_objects(load_inputs(files, kustomize, dump=skip_foreign), Verb.CREATE, reason, db, dry_run)
+    loaded = load_within(files, kustomize, namespace, dump=skip_foreign)
+    submit_objects(loaded, Verb.CREATE, reason, db, dry_run)
 
 
 def delete(
@@ -160,11 +168,10 @@ def delete(
     described = bool(files) or kustomize is not None
     if bool(names) == described:
         fail(Exit.USAGE, "say what to delete, in one way: KIND NAME, or -f FILE")
-    if described and namespace is not None:
-        fail(Exit.USAGE, "-n goes with KIND NAME; manifests name their own namespaces")
     because = checked_reason(reason)
     if described:
-        targets = [Target(entry.kind, entry.key) for entry in load_inputs(files, kustomize, dump=skip_foreign)]
+        loaded = load_within(files, kustomize, namespace, dump=skip_foreign)
+        targets = [Target(entry.kind, entry.key) for entry in loaded]
     else:
         targets = named_targets(names or [], namespace)
     refused: list[tuple[Target, Exception]] = []

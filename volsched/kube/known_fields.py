@@ -159,6 +159,10 @@ def unknown_field_hints(kind: Kind, manifest: Mapping[str, Any]) -> dict[str, st
     return {field_name(path): _nearest(kind, path, names) for path, names in _unknown(manifest, type_of(kind), ())}
 
 
+def unknown_field_text(field: str, meant: str | None) -> str:
+    return f'unknown field "{field}"' + ("" if meant is None else f" (did you mean {meant}?)")
+
+
 def _nearest(kind: Kind, path: Path, names: Mapping[str, str]) -> str | None:
     *above, last = path
     wanted = str(last).lower()

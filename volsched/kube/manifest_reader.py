@@ -6,7 +6,7 @@ is wrong, so that a user repairs a file once and not once per defect.
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from volsched.kube.display_text import counted
 from volsched.kube.documents import null_items, read_documents
 from volsched.kube.helm_output import helm_release
 from volsched.kube.kinds import KINDS, Kind, Manifest
-from volsched.kube.known_fields import wrong_types
+from volsched.kube.known_fields import unknown_field_hints, unknown_field_text, wrong_types
 from volsched.kube.object_values import Object
 from volsched.kube.problems import Defect, ManifestError, Place, Problem, shown
 from volsched.kube.shapes import NOT_A_LIST, read_shape
@@ -62,6 +62,22 @@ class _Candidate:
 
     def problems(self, defects: Iterable[Defect | FieldError]) -> Iterator[Problem]:
         return (Problem(self.place, _subject(self.raw), defect) for defect in defects)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A candidate with all that is wrong with it."""
+
+    candidate: _Candidate
+    manifest: Manifest
+    defects: Sequence[Defect | FieldError]
+
+    def problems(self, *, every_field: bool) -> Iterator[Problem]:
+        """A field that the kind does not have comes first: what else is wrong follows from it mostly."""
+        kind = self.candidate.kind
+        hints = unknown_field_hints(kind, self.manifest) if kind and (every_field or self.defects) else {}
+        unknown = [Defect((), unknown_field_text(field, meant)) for field, meant in hints.items()]
+        return self.candidate.problems([*unknown, *self.defects])
 
 
 @dataclass(slots=True)
@@ -124,17 +140,27 @@ def _version(entry: Loaded) -> int:
 
 
 def load_manifests(
-    data: bytes, *, source: str, skipped: Skipped | None = None, progress: Callable[[int, int], None] | None = None
+    data: bytes,
+    *,
+    source: str,
+    namespace: str = "",
+    skipped: Skipped | None = None,
+    every_field: bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Loaded]:
     """Every object of the input, in its order; raises ManifestError and nothing else.
 
-    `progress` hears how many objects were read, of how many.
+    `namespace` is that of objects which name none. `progress` hears how many objects were read, of how many.
 
     `skipped` takes note of what is no object of ours; without it, that is an error like any other. Then it is for
     the caller to see to objects that stand there twice (`newest`).
+
+    Unknown fields refuse no input: who writes objects refuses them, who reads warns. Where the input is refused
+    anyway, those of the refused objects are named, being mostly the cause; with `every_field` (without it: where
+    nothing is skipped) those of the others too.
     """
     loaded: list[Loaded] = []
-    problems: list[Problem] = []
+    judged: list[_Judged] = []
     first: dict[str, Place] = {}
     release = helm_release(data)
     candidates = [
@@ -147,19 +173,24 @@ def load_manifests(
             progress(number, len(candidates))
         if skipped is not None and candidate.kind is None and _is_skipped(candidate, skipped):
             continue
-        problems += candidate.problems(candidate.defects)
         if candidate.kind is None:
+            judged.append(_Judged(candidate, {}, candidate.defects))
             continue
-        raw = _within(candidate, release.namespace) if release else candidate.raw
+        raw = _within(candidate, (release.namespace if release else "") or namespace)
         manifest, value, defects = read_manifest(candidate.kind, raw)
         # As at every door, an object is judged only when it can be read.
-        problems += candidate.problems(defects or creation_errors(candidate.kind, manifest))
+        found: list[Defect | FieldError] = [
+            *candidate.defects,
+            *(defects or creation_errors(candidate.kind, manifest)),
+        ]
         if skipped is None:
-            problems += candidate.problems(_repeated(manifest, candidate.place, first))
+            found += _repeated(manifest, candidate.place, first)
+        judged.append(_Judged(candidate, manifest, found))
         if value is not None:
             loaded.append(Loaded(candidate.kind, manifest, value, candidate.place))
-    if problems:
-        raise ManifestError(problems)
+    if any(it.defects for it in judged):
+        every = skipped is None if every_field is None else every_field
+        raise ManifestError([problem for it in judged for problem in it.problems(every_field=every)])
     return loaded
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from volsched.kube.kinds import Kind
-from volsched.kube.known_fields import unknown_field_hints, unknown_fields, wrong_types
+from volsched.kube.known_fields import unknown_field_hints, unknown_field_text, unknown_fields, wrong_types
 from volsched.objects.rules.object_events import ObjectError
 
 Manifest = Mapping[str, Any]
@@ -48,11 +48,7 @@ def field_faults(kind: Kind, manifest: Manifest, before: Manifest | None = None)
     wrong = wrong_type(kind, manifest, before)
     known = set(unknown_fields(kind, before)) if before else set()
     hints = unknown_field_hints(kind, manifest)
-    unknown = [
-        f'unknown field "{field}"' + ("" if meant is None else f" (did you mean {meant}?)")
-        for field, meant in hints.items()
-        if field not in known
-    ]
+    unknown = [unknown_field_text(field, meant) for field, meant in hints.items() if field not in known]
     return [*(() if wrong is None else (wrong,)), *unknown]
 
 
