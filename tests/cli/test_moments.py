@@ -124,6 +124,27 @@ def test_tables_show_the_zone(run: Run, db: str) -> None:
         assert re.search(r"T\d\d:\d\d:\d\d\+0[12]:00", line), line
 
 
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status", "history pod db", "history pv disk-0", "diff --from 1", "orphans", "in-flight", "effects list",
+        "uses pvc wide -n shop", "leases list", "reservations list", "token list", "explain pod db", "verify",
+        "explain pod db --as-of 40", "explain pod waiting -n shop", "audit who pod db", "audit why pod db",
+        "audit attempts pod db", "audit interventions", "audit rollbacks", "audit volume disk-0",
+        "audit node node-1", "retention show", "get events -A", "get bindings,attempts -A",
+        "simulate --drain node-1", "recover --dry-run",
+    ],
+)  # fmt: skip
+def test_no_answer_for_people_has_a_time_of_another_zone(
+    run: Run, db: str, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setenv("VOLSCHED_DATABASE_URL", f"sqlite:///{db}")
+    ran = run(*words.split())
+    assert ran.code in (0, 4), ran.err
+    assert re.findall(r"\d\d:\d\d:\d\d[0-9.]*Z", ran.out + ran.err) == []
+
+
 def test_before_the_log_begins_it_says_from_when_on_it_knows(run: Run, db: str) -> None:
     ran = run("get", "pods", "--as-of", "1999-01-01", "--db", db)
     assert (ran.code, ran.out) == (0, "")

@@ -146,7 +146,9 @@ def test_until_idle_may_be_said_and_is_what_happens_anyhow(run: Run, db: str) ->
 def test_until_idle_ends_with_6_when_its_time_is_over(run: Run, db: str) -> None:
     made = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "disks.example.com"}
     apply(run, db, made, node("n1"), claim("data", "1Gi", "made"), pod("db", "data"))
-    assert run("schedule", "--until-idle", "--timeout", "0.2", "--db", db).code == 6
+    late = run("schedule", "--until-idle", "--timeout", "0.2", "--db", db)
+    assert (late.code, "volsched in-flight says for what" in late.err) == (6, True)
+    assert "waits for disks.example.com" in run("in-flight", "--db", db).out
 
 
 # --- what is not there ----------------------------------------------------------------------------------

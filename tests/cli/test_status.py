@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import sys
 import termios
 from typing import Any
 
@@ -131,3 +132,23 @@ def test_top_ends_with_q_and_leaves_the_terminal_as_it_was() -> None:
     assert termios.tcgetattr(inner) == before
     os.close(outer)
     os.close(inner)
+
+
+def test_top_ended_with_ctrl_c_has_not_failed(sqlite: Database) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = ["-m", "volsched", "top", "--db", str(sqlite.engine.url)]
+        os.execve(sys.executable, [sys.executable, *words], {**os.environ, "TERM": "xterm"})
+    shown = b""
+    try:
+        # The last line of the first picture: it rests now.
+        while b"leases:" not in shown:
+            shown += os.read(terminal, 65536)
+        os.write(terminal, b"\x03")
+        while part := os.read(terminal, 65536):
+            shown += part
+    except OSError:
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+    assert b"Traceback" not in shown

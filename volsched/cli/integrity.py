@@ -13,6 +13,7 @@ from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.manifest_input import lines_of, written
+from volsched.cli.moment_option import local_time
 from volsched.cli.progress import progress_bar
 from volsched.cli.question_command import checked, client_of, declared
 from volsched.cli.remote.server_choice import chosen_server, refuse_server
@@ -310,7 +311,8 @@ def _print_verified(told: dict[str, Any]) -> None:
 
 
 def _proven(proven: dict[str, Any]) -> str:
-    return f"proven up to position {proven['position']} ({proven['at']}) by {BY[proven['signature']]}; {REST}"
+    when = local_time(proven["at"])
+    return f"proven up to position {proven['position']} ({when}) by {BY[proven['signature']]}; {REST}"
 
 
 def ranges(positions: Sequence[int]) -> str:

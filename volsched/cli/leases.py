@@ -6,6 +6,7 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
+from volsched.cli.moment_option import local_time
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.question_command import asked_of, client_of, declared
 from volsched.cli.remote import get
@@ -44,7 +45,8 @@ def list_leases(db: Db = None, output: OutputOption = Output.table) -> None:
     table = table_of("name", "holder", "epoch", "renewed", "until", "state")
     for it in rows:
         state = "held" if it["held"] else f"over: {it['why']}"
-        row = (it["name"], it["holder"], str(it["epoch"]), f"{it['renewedSecondsAgo']} s ago", it["until"], state)
+        renewed, until = f"{it['renewedSecondsAgo']} s ago", local_time(it["until"])
+        row = (it["name"], it["holder"], str(it["epoch"]), renewed, until, state)
         table.add_row(*map(escape, row))
     stdout.print(table)
 

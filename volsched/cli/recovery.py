@@ -10,6 +10,7 @@ from rich.markup import escape
 from volsched.binding.executor import QUEUES
 from volsched.binding.recovery import Recovered, RecoveryReport, Sweep, recover
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
+from volsched.cli.moment_option import local_time
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.question_command import client_of, declared, objects_of
 from volsched.cli.remote import get
@@ -79,7 +80,8 @@ def list_queue(
         return
     table = table_of("key", "queue", "state", "attempts", "due", "error")
     for it in found:
-        row = (it["key"], it["queue"], it["state"], str(it["attempts"]), it["dueAt"], it.get("error") or "-")
+        due, error = local_time(it["dueAt"]), it.get("error") or "-"
+        row = (it["key"], it["queue"], it["state"], str(it["attempts"]), due, error)
         table.add_row(*map(escape, row))
     stdout.print(table)
     if len(found) == limit:

@@ -57,7 +57,8 @@ def schedule(
     else:
         _show(told)
     if not idle:
-        fail(Exit.TIMED_OUT, f"something still waits after {timeout:g} s; run volsched schedule again to go on")
+        late = f"something still waits after {timeout:g} s"
+        fail(Exit.TIMED_OUT, f"{late}; volsched in-flight says for what, and volsched schedule goes on with it")
 
 
 def _run(database: Database, timeout: float, config: Path | None) -> tuple[bool, ZonalReport]:

@@ -7,7 +7,7 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
@@ -41,6 +41,8 @@ def top(
         fail(Exit.USAGE, "top draws on a terminal; use volsched status, or volsched top --times N, in a pipe")
     looks = 0
     with (
+        # One of the two ways to end it, and no failure.
+        suppress(KeyboardInterrupt),
         client_of(db) as client,
         single_keys(sys.stdin.fileno() if sys.stdin.isatty() else None) as keys,
         Live(console=stdout, auto_refresh=False, screen=False, transient=times == 0) as live,
