@@ -7,6 +7,7 @@ import pytest
 
 from tests.provisioning.host_paths import bound, give_up, on_host, on_sqlite
 from tests.support.clusters import node, volume
+from tests.support.followed_tally import followed
 from tests.support.storage import Cluster, Kit, Scripted, asked, made_by, using
 from volsched.cluster.port import CallRefusedError
 from volsched.kube.meta import SELECTED_NODE
@@ -36,6 +37,25 @@ def test_a_refusal_gives_the_node_back_and_backs_off(database: Database) -> None
     assert cluster.told("ProvisioningFailed") == ['Failed to provision volume with StorageClass "made": not today']
     bound(cluster)
     assert len(provisioner.calls) == 3
+
+
+@on_sqlite
+def test_every_refusal_is_counted_though_its_notice_is_not_repeated(database: Database) -> None:
+    """What the metric and its alert go by: the same words about a claim are written once in five minutes."""
+    cluster, provisioner = scripted(database, *[PluginError("not today")] * 4, GOOD)
+    bound(cluster)
+    assert len(provisioner.calls) == 5
+    assert len(cluster.told("ProvisioningFailed")) == 1
+    assert followed(database).failed_provisionings == {"made": 4}
+
+
+@on_sqlite
+def test_a_claim_that_no_pod_waits_for_counts_by_its_notice(database: Database) -> None:
+    provisioner = Scripted(PluginError("not today"), PluginError("nor tomorrow"), GOOD)
+    objects = [made_by(SCRIPTED, mode="Immediate"), node("n1"), asked()]
+    cluster = Cluster(database, objects, provisioners=[provisioner])
+    cluster.until(lambda: cluster.volume_of("data") is not None)
+    assert followed(database).failed_provisionings == {"made": 2}
 
 
 @on_sqlite

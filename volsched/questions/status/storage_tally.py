@@ -15,6 +15,7 @@ import orjson
 
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reasons import CHANGED, taken_object
+from volsched.binding.rules.reasons import PROVISIONING_FAILED as NOT_PROVISIONED
 from volsched.kube.manifest import annotations, has_gate, is_being_deleted, metadata, spec, status
 from volsched.kube.meta import HOSTNAME, LEGACY_ZONE, SELECTED_NODE, ZONE, zone_of
 from volsched.kube.quantity import INT64_MAX, QuantityError, parse_quantity
@@ -60,6 +61,14 @@ class ClaimGroup(NamedTuple):
     phase: str
 
 
+class OpenPlan(NamedTuple):
+    """Of a binding that has not ended."""
+
+    at: int
+    claims: tuple[str, ...]
+    """By leg."""
+
+
 class Pending(NamedTuple):
     reason: str
     since: int
@@ -89,7 +98,8 @@ class StorageTally:
     rollbacks: Counter[str] = field(default_factory=Counter)
     """By reason, without the names in it."""
     failed_provisionings: Counter[str] = field(default_factory=Counter)
-    """By class."""
+    """By class. Each is told by a notice about its claim, or by the binding that it ends: a notice is not repeated
+    within minutes, and a claim that several nodes are tried for fails at each of them."""
     conflicts: Counter[str] = field(default_factory=Counter)
     """By class: volumes and claims that others wrote between our plan and our write."""
     _groups: dict[str, tuple[Group, int]] = field(default_factory=dict)
@@ -105,7 +115,9 @@ class StorageTally:
     _pod_phases: dict[str, str] = field(default_factory=dict)
     _zones: dict[str, str | None] = field(default_factory=dict)
     """Of nodes."""
-    _planned: dict[str, int] = field(default_factory=dict)
+    _planned: dict[str, OpenPlan] = field(default_factory=dict)
+    _noticed: set[str] = field(default_factory=set)
+    """Claims whose failed provisioning a notice has told since the last binding of them was planned."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, states: Mapping[str, State]) -> None:
@@ -121,7 +133,7 @@ class StorageTally:
             for stream in streams.get(BINDING, ()):
                 state = states[stream]
                 if isinstance(state, BindingState):
-                    self._planned[stream] = state.planned_at
+                    self._planned[stream] = OpenPlan(state.planned_at, _claims_of(state.plan))
 
     def follow(self, event: Event, state: State | None) -> None:
         """Go on with the event that follows; `state` is what it has made of an object."""
@@ -133,7 +145,9 @@ class StorageTally:
 
     def _follow_binding(self, event: Event) -> None:
         if event.type == "BindingPlanned":
-            self._planned[event.stream] = event.at
+            plan = OpenPlan(event.at, _claims_of(orjson.loads(event.data)))
+            self._planned[event.stream] = plan
+            self._noticed.difference_update(plan.claims)
         elif event.type == "LegMoved" and CHANGED in event.data:
             self._follow_conflict(event)
         elif event.type == "BindingMoved":
@@ -144,6 +158,18 @@ class StorageTally:
                 reason = shortened(str(data.get("reason") or NONE))
                 known = reason in self.rollbacks or len(self.rollbacks) < MOST_REASONS
                 self.rollbacks[reason if known else OTHER] += 1
+                if NOT_PROVISIONED in reason:
+                    self._not_provisioned(event.stream, data.get("leg"))
+
+    def _not_provisioned(self, binding: str, leg: int | None) -> None:
+        plan = self._planned.get(binding)
+        claim = plan.claims[leg] if plan is not None and leg is not None and leg < len(plan.claims) else None
+        if claim not in self._noticed:
+            self._count_failure(claim)
+
+    def _count_failure(self, claim: str | None) -> None:
+        group = self._groups.get(f"claim/{claim}")
+        self.failed_provisionings[group[0].class_name if group else NONE] += 1
 
     def _follow_conflict(self, event: Event) -> None:
         taken = taken_object(str(orjson.loads(event.data).get("reason") or ""))
@@ -203,6 +229,7 @@ class StorageTally:
         self._pod_phases.clear()
         self._zones.clear()
         self._planned.clear()
+        self._noticed.clear()
 
     def _rows(self, kind: type[Group], label: str) -> list[StorageRow]:
         found: dict[tuple[str, str, str], list[int]] = {}
@@ -232,6 +259,8 @@ class StorageTally:
             self._count(stream, None if manifest is None else (volume_group(state), _size(manifest, "capacity")))
         elif noun == "claim":
             self._count(stream, None if manifest is None else self._claim(manifest))
+            if manifest is None:
+                self._noticed.discard(key)
         elif noun == "pod":
             self._take_pod(stream, state, event)
         elif noun == "capacity":
@@ -240,8 +269,9 @@ class StorageTally:
                 self._capacities[stream] = _room(manifest)
         elif noun == NOTICE and manifest is not None and manifest.get("reason") == PROVISIONING_FAILED:
             involved = manifest.get("involvedObject") or {}
-            group = self._groups.get(f"claim/{involved.get('namespace')}/{involved.get('name')}")
-            self.failed_provisionings[group[0].class_name if group else NONE] += 1
+            claim = f"{involved.get('namespace')}/{involved.get('name')}"
+            self._count_failure(claim)
+            self._noticed.add(claim)
 
     def _count(self, stream: str, contribution: tuple[Group, int] | None) -> None:
         before = self._groups.pop(stream, None)
@@ -291,7 +321,11 @@ class StorageTally:
         planned = self._planned.pop(event.stream, None)
         if planned is not None:
             times = self.ended_after.setdefault(outcome, TimeHistogram(WAIT_BOUNDS))
-            times.observe((event.at - planned) / SECOND)
+            times.observe((event.at - planned.at) / SECOND)
+
+
+def _claims_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(leg["claim"]) for leg in plan.get("legs") or ())
 
 
 def zone_label(manifest: Mapping[str, Any]) -> str | None:
