@@ -56,6 +56,12 @@ def test_up_is_the_whole_system_and_ends_on_ctrl_c(tmp_path: Path, migrated_file
             # The watch ends as it should, in the middle of nothing.
             assert all(line.endswith("}") for line in lines)
         assert process.wait(HANG_SECONDS) == 0
+    with Engine.open(f"sqlite:///{store}") as engine:
+        by_hand = engine.ask("audit interventions")["items"]
+    # And not the namespaces that every cluster has: the server made them.
+    assert sorted(it["object"] for it in by_hand) == [
+        "claim/default/c", "class/local", "node/n1", "pod/default/p", "volume/v",
+    ]  # fmt: skip
 
 
 def test_what_is_left_out_does_not_act(tmp_path: Path, migrated_file: Path) -> None:

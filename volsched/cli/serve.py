@@ -364,8 +364,9 @@ def _serve(
             )
             wake = stack.enter_context(loop).wake
         if not follows:
-            # Not into the store of a mirror, also before its scheduler has begun: it would be unfit for it.
-            ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"api/{user()}", now=system_clock())
+            # Not into the store of a mirror, also before its scheduler has begun: it would be unfit for it. Not
+            # `api/`, which is a person's request: nobody asked for these.
+            ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"server/{user()}", now=system_clock())
         return wake
 
     # A whole system is refused a store of another cluster's objects before it is served.
