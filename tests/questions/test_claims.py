@@ -1,13 +1,16 @@
 """Claims that are half bound by anybody, and who uses them: read off objects of an observed cluster."""
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.support.given_cluster import GivenCluster
 from tests.support.store_samples import NOW
+from volsched.cli.status_output import screen
 from volsched.cluster.observer import ClusterObserver
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
 from volsched.log.database import Database
@@ -25,6 +28,8 @@ from volsched.questions.claims.parameters import ClaimDataParameters, HalfBoundP
 from volsched.questions.claims.uses import PROVEN, uses
 from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import ObjectParameters, WindowParameters
+from volsched.questions.status.handlers import status
+from volsched.questions.status.parameters import StatusParameters
 from volsched.runtime.clock import SECOND, rfc3339
 
 
@@ -260,6 +265,23 @@ def test_a_recording_is_of_a_cluster_that_nobody_follows(database: Database, tmp
         (told,) = drift(QuestionContext(store=elsewhere, now=NOW), WindowParameters()).items
     assert (told["what"], told["kind"]) == ("silent", None)
     assert told["detail"] == "nobody follows the cluster in this store"
+
+
+def test_the_glance_says_which_cluster_it_is_and_when_it_was_heard_of(database: Database) -> None:
+    def shown(now: int) -> str:
+        document = status(QuestionContext(store=database, now=now), StatusParameters())
+        out = StringIO()
+        Console(file=out, width=120).print(screen(document, now=now))
+        return out.getvalue()
+
+    assert "cluster" not in shown(NOW)
+    observer = ClusterObserver(database, GivenCluster())
+    observer.attach(observer.cluster.describe(), NOW)
+    assert "cluster given: nobody follows it in this store; see: volsched audit drift" in shown(NOW)
+    settle(observer)
+    told = shown(NOW + 90 * SECOND)
+    assert "cluster given: heard of 1 min 30 s ago" in told
+    assert "is anything running" not in told
 
 
 def gap_since(database: Database) -> int | None:

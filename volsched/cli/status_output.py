@@ -60,6 +60,8 @@ def age(moment: str | None, now: int) -> str:
 
 def _blocks(document: Document, now: int) -> Iterator[RenderableType]:
     yield _line(f"log at {document['position']}, last event {age(document['lastEventAt'], now)} ago")
+    if cluster := document.get("cluster"):
+        yield _line(_cluster(cluster, now))
     pods = ", ".join(f"{count} {phase}" for phase, count in document["pods"].items()) or "none"
     waiting = sum(it["pods"] for it in document["pending"])
     yield _line(f"pods: {pods}; {waiting} without a node" + _oldest(document["oldestPendingSince"], now))
@@ -76,13 +78,20 @@ def _blocks(document: Document, now: int) -> Iterator[RenderableType]:
     if conflicts := document.get("conflicts"):
         told = ", ".join(f"{it['count']} {it['class']}" for it in conflicts)
         yield _line(f"lost to other writers, by class: {told}; see: volsched audit rollbacks")
-    if "asOf" not in document:
+    if "asOf" not in document and (document["leases"] or not cluster):
+        # Whoever only follows holds none.
         yield _line(_leases(document["leases"], now))
 
 
 def _line(words: str, *, style: str = "") -> Text:
     """Folded by a narrow terminal: what is drawn live would be cut off there."""
     return Text(words, style=style, no_wrap=False, overflow="fold")
+
+
+def _cluster(cluster: Document, now: int) -> str:
+    heard = cluster["heardAt"]
+    told = f"heard of {age(heard, now)} ago" if heard else "nobody follows it in this store"
+    return f"cluster {cluster['url']}: {told}; see: volsched audit drift"
 
 
 def _oldest(since: str | None, now: int) -> str:

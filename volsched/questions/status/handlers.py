@@ -13,6 +13,7 @@ from volsched.log.events.streams import BINDING
 from volsched.log.integrity.anchors import anchor_notes
 from volsched.log.integrity.verification_notes import verification_note
 from volsched.log.leases import standings
+from volsched.log.observed_cluster import attached_cluster, known_cursors
 from volsched.log.reads.lookups import Gauges, read_gauges
 from volsched.log.reads.startup import load_objects
 from volsched.log.reads.views import Look
@@ -33,13 +34,14 @@ def status(context: QuestionContext, asked: StatusParameters) -> dict[str, Any]:
         if tally is None:
             tally = StorageTally()
             tally.begin(load_objects(connection, COUNTED))
-        integrity = _integrity(connection)
+        integrity, cluster = _integrity(connection), _cluster(connection)
     counted = _counted(tally)
     return {
         "apiVersion": API_VERSION,
         "kind": "StoreStatus",
         "position": gauges.position,
         "lastEventAt": time_text(gauges.at),
+        **({} if cluster is None else {"cluster": cluster}),
         **counted,
         "bindings": [
             {"state": it.state, "count": it.count, "oldestPlannedAt": time_text(it.oldest)}
@@ -116,6 +118,15 @@ def _integrity(connection: Connection) -> dict[str, Any]:
             "failing": anchors.failing,
         },
     }
+
+
+def _cluster(connection: Connection) -> dict[str, Any] | None:
+    """Which cluster the store is the mirror of, and since when any of its kinds was not heard of."""
+    attached = attached_cluster(connection)
+    if attached is None:
+        return None
+    heard = min((it.heard_at for it in known_cursors(connection).values()), default=None)
+    return {"uid": attached["uid"], "url": attached["url"], "heardAt": time_text(heard)}
 
 
 def _effects(gauges: Gauges) -> list[dict[str, Any]]:
