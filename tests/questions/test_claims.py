@@ -182,11 +182,35 @@ def test_what_was_never_used_is_not_told_by_a_store_that_nobody_keeps_up(databas
     assert told(NOW + SECOND)[0] == "never-used"
     assert told(NOW + 600 * SECOND) == (
         "unknown",
-        f"pods were not heard of since {time_text(NOW)}; is the follower running?",
+        f"pods were not heard of since {time_text(NOW + SECOND)}; is the follower running?",
     )
     # Heard of in time, though a while later: it was there all the while.
     settle(observer, NOW + 600 * SECOND)
     assert told(NOW + 600 * SECOND)[0] == "never-used"
+
+
+def test_what_was_never_used_is_not_told_of_a_claim_that_was_heard_of_later_than_pods(database: Database) -> None:
+    """A volume was bound to it, perhaps for a pod that the watch of pods has yet to tell."""
+    cluster, silent = GivenCluster(), {"Pod": 0.0}
+    observer = ClusterObserver(database, cluster, silence=lambda: silent)
+    settle(observer)
+    cluster.put("PersistentVolumeClaim", claim("data"))
+    settle(observer, NOW + SECOND)
+    silent["Pod"] = 10.0
+    cluster.put("PersistentVolumeClaim", claim("data", "v1"))
+    settle(observer, NOW + 10 * SECOND)
+
+    def told(now: int) -> tuple[str, str]:
+        (found,) = claim_data(QuestionContext(store=database, now=now), ClaimDataParameters()).items
+        return found["data"], found["why"]
+
+    assert told(NOW + 10 * SECOND) == (
+        "unknown",
+        f"pods were not heard of since {time_text(NOW)}, and it has changed since; ask again",
+    )
+    silent["Pod"] = 1.0
+    settle(observer, NOW + 20 * SECOND)
+    assert told(NOW + 20 * SECOND)[0] == "never-used"
 
 
 def test_a_volume_that_is_given_on_with_unknown_contents_is_told(database: Database) -> None:

@@ -36,6 +36,8 @@ from volsched.runtime.clock import SECOND
 _log = logging.getLogger("volsched.observer")
 NOTE_EVERY = 5 * SECOND
 """How often the cursors are written down. A gap is reported to begin up to so much earlier than it did."""
+NOTE_NEWS_EVERY = 1 * SECOND
+"""As long as something changes: what never happened to an object is proven up to the last note only."""
 PROOF_EVERY = 3_600 * SECOND
 PROOF_PAUSE = 10 * SECOND
 """Between two kinds of a round: a list of all metadata is work for a server."""
@@ -135,7 +137,7 @@ class ClusterObserver:
             self._restored(progress, now)
         for relist in progress.relists:
             self._note_gap(relist, now)
-        if progress.relists or now >= self._noted_at + NOTE_EVERY:
+        if progress.relists or now >= self._noted_at + (NOTE_NEWS_EVERY if progress.observed else NOTE_EVERY):
             self._note_cursors(now, heard=progress.unanswered is None)
         if progress.unanswered is None:
             self._note_projection(now)

@@ -291,6 +291,21 @@ def test_a_full_queue_stops_the_reading_and_loses_nothing() -> None:
     assert [(it.key, it.version, it.manifest is None) for it in changes[: len(expected)]] == expected
 
 
+def test_a_kind_is_known_up_to_what_was_taken_and_not_to_what_waits() -> None:
+    expected = told("8")
+    with replaying("8") as recorded:
+        cluster = adapter(recorded)
+        with watching(cluster) as watch:
+            assert watch("1") == ([], "1")
+            wait_until(lambda: cluster.health()[VOLUME].queued == len(expected))
+            waiting = cluster.health()[VOLUME].last_heard
+            cluster.watch({VOLUME: "1"}, limit=len(expected))
+            taken = cluster.health()[VOLUME].last_heard
+    assert waiting is not None
+    assert taken is not None
+    assert waiting < taken
+
+
 def test_nothing_is_watched_before_somebody_reads() -> None:
     with replaying("8") as recorded, pytest.raises(RuntimeError, match="start the streams"):
         adapter(recorded).watch({VOLUME: "1"})

@@ -35,7 +35,8 @@ JOIN_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class StreamHealth:
     last_heard: float | None
-    """By the monotonic clock; None: never yet."""
+    """By the monotonic clock; None: never yet. While something waits to be taken, when the first of it came:
+    nobody knows more of the kind yet."""
     trouble: str | None
     """Why the stream is not open at the moment."""
     queued: int
@@ -46,8 +47,8 @@ class WatchStream:
         self.kind = kind
         self._lists, self._random, self._capacity = lists, random, capacity
         self._changed = threading.Condition()
-        self._queue: deque[tuple[str, PortChange | None]] = deque()
-        """Version, and what became of an object then; a bookmark is only a version."""
+        self._queue: deque[tuple[str, PortChange | None, float]] = deque()
+        """Version, what became of an object then, and when it came; a bookmark is only a version."""
         self._cursor: str | None = None
         """Up to where `take` has told."""
         self._asked_from: str | None = None
@@ -78,7 +79,7 @@ class WatchStream:
                 self._seek(cursor)
             changes: list[PortChange] = []
             while self._queue and (len(changes) < limit or self._queue[0][1] is None):
-                self._cursor, change = self._queue.popleft()
+                self._cursor, change, _ = self._queue.popleft()
                 if change is not None:
                     changes.append(change)
             if self._error is not None and not changes and not self._queue:
@@ -93,7 +94,8 @@ class WatchStream:
 
     def health(self) -> StreamHealth:
         with self._changed:
-            return StreamHealth(self._heard, self._trouble, len(self._queue))
+            heard = self._queue[0][2] if self._queue else self._heard
+            return StreamHealth(heard, self._trouble, len(self._queue))
 
     def _seek(self, cursor: str) -> None:
         self._queue.clear()
@@ -210,11 +212,11 @@ class WatchStream:
         """False where nobody wants it any more."""
         change = _change(self.kind, event, self._lists.project)
         with self._changed:
-            self._heard = monotonic()
+            self._heard = came = monotonic()
             self._changed.wait_for(lambda: self._is_over(seeks) or len(self._queue) < self._capacity)
             if self._is_over(seeks):
                 return False
-            self._queue.append((event.version, change))
+            self._queue.append((event.version, change, came))
             self._reads_from = event.version
         if change is not None and _is_awaited(change):
             self.wake()

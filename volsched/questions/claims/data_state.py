@@ -50,38 +50,47 @@ def claim_data(context: QuestionContext, parameters: ClaimDataParameters) -> Ans
 
 def data_of(connection: Connection, claims: Mapping[str, Manifest], *, now: int) -> dict[str, tuple[str, str]]:
     """Claim → what is known of its data, and why. One pass over the log, from the oldest claim on."""
-    first = {key: _first_event(connection, key, claim) for key, claim in claims.items()}
-    since = {key: it.position for key, it in first.items() if it is not None}
+    ends = {key: _first_and_last(connection, key, claim) for key, claim in claims.items()}
+    since = {key: first.position for key, (first, _) in ends.items() if first is not None}
     used = _uses(connection, claims, since) if since else {}
     found: dict[str, tuple[str, str]] = {}
     doubt = _watched_without_gap(connection, now)
     for key, claim in claims.items():
         if key in used:
             found[key] = USED, used[key]
-        elif (unknown := doubt(first[key], claim)) is not None:
+        elif (unknown := doubt(*ends[key], claim)) is not None:
             found[key] = UNKNOWN, unknown
         else:
             found[key] = NEVER_USED, "no pod with it ever had a node, and its volume was never attached"
     return found
 
 
-def _first_event(connection: Connection, key: str, claim: Manifest) -> Event | None:
-    """The event of the claim's creation, or of the list that first told of it; None where the log has neither."""
+def _first_and_last(connection: Connection, key: str, claim: Manifest) -> tuple[Event | None, Event | None]:
+    """The event of the claim's creation, or of the list that first told of it, and its last one; None where the
+    log has neither of them."""
+    last = None
     for it in reversed(read_stream(connection, f"claim/{key}")):
+        last = last or it
         if it.type == "ClaimCreated":
-            return it if uid(orjson.loads(it.data)["patch"]) == uid(claim) else None
-    return None
+            return (it if uid(orjson.loads(it.data)["patch"]) == uid(claim) else None), last
+    return None, last
 
 
-def _watched_without_gap(connection: Connection, now: int) -> Callable[[Event | None, Manifest], str | None]:
-    """Answers for a claim's first event why uses may have been missed; None: pods were heard of ever since."""
+_Doubt = Callable[[Event | None, Event | None, Manifest], str | None]
+
+
+def _watched_without_gap(connection: Connection, now: int) -> _Doubt:
+    """Answers for a claim's first and last event why uses may have been missed; None: none can have been.
+
+    There is no order between kinds: a claim that is bound may be told before the pod that it was bound for.
+    """
     heard = [it for it in gaps(connection) if it.kind == "Pod"]
     last = max(heard, key=lambda it: it.until, default=None)
     is_observed, cursors = attached_cluster(connection) is not None, known_cursors(connection)
     pods = cursors.get("Pod")
 
-    def doubt(created: Event | None, claim: Manifest) -> str | None:
-        if created is None:
+    def doubt(created: Event | None, changed: Event | None, claim: Manifest) -> str | None:
+        if created is None or changed is None:
             return "the log does not reach back to its creation"
         if last is not None and last.until > created.at:
             return f"pods were not heard of until {time_text(last.until)} ({last.reason})"
@@ -91,6 +100,8 @@ def _watched_without_gap(connection: Connection, now: int) -> Callable[[Event | 
         made_at = parse_rfc3339(str(metadata(claim).get("creationTimestamp", "")))
         if is_observed and (not cursors or (made_at or 0) < created.at - LATEST):
             return f"it was there before it was observed, since {time_text(created.at)}"
+        if pods is not None and pods.heard_at < changed.at:
+            return f"pods were not heard of since {time_text(pods.heard_at)}, and it has changed since; ask again"
         return None
 
     return doubt
