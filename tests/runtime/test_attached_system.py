@@ -152,6 +152,22 @@ def test_s2_a_volume_that_no_controller_has_touched_is_free_again(own: Attached)
     assert own.controller.set_phase("small-1") == 409
 
 
+@pytest.mark.parametrize("fault", ["too-many-requests", "late-write"])
+def test_s2_a_volume_is_freed_after_minutes_in_which_the_server_took_no_write(own: Attached, fault: str) -> None:
+    """Of eight attempts the last is a minute after the first: an overloaded server may take longer."""
+    prebound(own, "data")
+    delete_pod(own)
+    own.fault(fault, "persistentvolumes", times=10, seconds=NEVER if fault == "late-write" else 1)
+
+    def ended() -> bool:
+        own.wait(5)
+        return own.has_settled()
+
+    own.until(ended)
+    assert [state for _, state, _ in own.legs()] == ["released"]
+    assert own.given_to("small-1") is None
+
+
 def reserve(own: Attached) -> None:
     """A user keeps a volume for a claim by its name, and the controller has not acted on that yet."""
     kept = {"spec": {"claimRef": {"namespace": "default", "name": "data"}}}

@@ -79,6 +79,9 @@ what others have done since."""
 FORWARD = (NOMINATE, PREBIND, ANNOTATE, BIND_POD)
 PATIENT_ATTEMPTS = 6
 """A half bound leg is judged so often before it is retained: about 15 s, in which a PV controller resyncs."""
+UNANSWERED_ATTEMPTS = 12
+"""An effect is given up after so many where the cluster does not answer, or our lock is lost: some twenty minutes.
+That says nothing about the effect, and a release that is given up keeps a volume that could have been freed."""
 BATCH = 100
 MOST_NOMINATED = 10_000
 MOST_WRITES = 8
@@ -234,9 +237,9 @@ class Executor:
     def _retry(self, effect: Claimed, error: Exception, now: int) -> ExecutorProgress:
         due = now + max(backoff(effect.attempts), _asked_to_wait(error))
         told = f"{type(error).__name__}: {error}"
-        retry_later(
-            self.database, key=effect.key, fence=effect.fence, due=due, error=told, max_attempts=self.max_attempts
-        )
+        is_silence = isinstance(error, (UnansweredError, LockLostError))
+        most = max(self.max_attempts, UNANSWERED_ATTEMPTS) if is_silence else self.max_attempts
+        retry_later(self.database, key=effect.key, fence=effect.fence, due=due, error=told, max_attempts=most)
         return ExecutorProgress(retried=1)
 
     def continuation(self, now: int) -> Continuation | None:
