@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.armed_faults import DiedError, armed
-from tests.support.attached_cluster import Attached, attached, ours
+from tests.support.attached_cluster import Attached, attached, gated, ours
 from tests.support.clusters import LOCAL, claim, node, volume
 from tests.support.serving import strict_cluster
+from volsched.cluster.permissions import GATE_MODE
 from volsched.kube.meta import BINDING_STAMP
 from volsched.log.database import Database
 
@@ -26,11 +27,19 @@ POINTS = [
     ),
 ]
 """A point, and how often it is reached before: a pod with two claims takes four calls."""
+CALLS_OF_A_GATED_POD = 3
 
 
 @pytest.fixture
 def own(sqlite: Database) -> Iterator[Attached]:
     with strict_cluster() as running, attached(running, sqlite) as it:
+        it.create(LOCAL, node("n1"))
+        yield it
+
+
+@pytest.fixture
+def gate(sqlite: Database) -> Iterator[Attached]:
+    with strict_cluster() as running, attached(running, sqlite, mode=GATE_MODE) as it:
         it.create(LOCAL, node("n1"))
         yield it
 
@@ -96,6 +105,32 @@ def test_a_process_that_dies_at_any_point_of_a_binding_is_succeeded_by_one_that_
 
         own.until(is_bound)
         bound_truths(own)
+
+
+def test_gate_mode_that_dies_at_any_point_is_succeeded_by_one_that_removes_the_gate(gate: Attached) -> None:
+    """Of its three calls the last removes the gate; no pod is nominated or bound."""
+    for number, (point, nth) in enumerate((point, nth) for point, nth in POINTS if nth <= CALLS_OF_A_GATED_POD):
+        case = f"c{number}"
+        gate.create(
+            volume(f"{case}-small", "2Gi", "n1"),
+            volume(f"{case}-large", f"{20 + number}Gi", "n1"),
+            claim(f"{case}-data", "1Gi"),
+            claim(f"{case}-logs", f"{20 + number}Gi"),
+        )
+        gate.running.create(gated(case, f"{case}-data", f"{case}-logs"))
+        live(gate, point, nth, gate.controller.bind)
+
+        def is_free(name: str = case) -> bool:
+            gate.wait(1)
+            gate.controller.bind()
+            return not gate.pod(name)["spec"].get("schedulingGates") and gate.has_settled()
+
+        gate.until(is_free)
+        found = gate.pod(case)
+        assert found["spec"].get("nodeName") is None
+        assert found.get("status", {}).get("nominatedNodeName") is None
+        assert all(gate.claim(f"{case}-{it}")["spec"].get("volumeName") for it in ("data", "logs"))
+        bound_truths(gate)
 
 
 def test_a_process_that_dies_at_any_point_of_a_rollback_leaves_nothing_that_could_be_freed(own: Attached) -> None:
