@@ -249,6 +249,17 @@ const stories = {
     await page.getByRole("button", { name: "Verify the log" }).click();
     await page.getByText(/The log is whole up to event/).waitFor();
     await page.getByText(/ago, up to event \d+/).waitFor();
+    // A binding that waits for a provisioner that nobody runs is named.
+    await page.evaluate(async (token) => {
+      const headers = { "content-type": "application/json", authorization: `Bearer ${token}` };
+      const made = [
+        ["/apis/storage.k8s.io/v1/storageclasses", { apiVersion: "storage.k8s.io/v1", kind: "StorageClass", metadata: { name: "nobodys" }, provisioner: "example.com/nobody", volumeBindingMode: "WaitForFirstConsumer" }],
+        ["/api/v1/namespaces/shop/persistentvolumeclaims", { apiVersion: "v1", kind: "PersistentVolumeClaim", metadata: { name: "later" }, spec: { accessModes: ["ReadWriteOnce"], storageClassName: "nobodys", resources: { requests: { storage: "1Gi" } } } }],
+        ["/api/v1/namespaces/shop/pods", { apiVersion: "v1", kind: "Pod", metadata: { name: "later" }, spec: { schedulerName: "volsched", containers: [{ name: "main", image: "app" }], volumes: [{ name: "v", persistentVolumeClaim: { claimName: "later" } }] } }],
+      ];
+      for (const [path, body] of made) await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+    }, given.operator);
+    await page.getByRole("group", { name: "Bindings in flight" }).getByRole("link", { name: "shop/later" }).waitFor();
     await open(page, "now?at=160");
     await page.getByRole("heading", { name: /^Then/ }).waitFor();
     // The binding whose volume was stolen is under way then.

@@ -60,9 +60,7 @@ export function NowPage() {
         <Card title="Pending pods by reason">
           <Table label="Waiting pods by reason" head={["pods", "reason"]} rows={it.pending.map((one) => [one.pods, one.reason])} empty="no pod waits" />
         </Card>
-        <Card title="In flight">
-          <Table label="Bindings in flight" head={["state", "bindings", "oldest"]} rows={it.bindings.map((one) => [<StateMark state={one.state} />, one.count, ago(one.oldestPlannedAt, moment)])} empty="nothing" />
-        </Card>
+        <InFlight bindings={it.bindings} moment={moment} isNow={isNow} />
         <Card title="Capacity by class and zone">
           <Table label="Storage" head={["class", "zone", "volumes", "free", "bound", "other", "room for new"]} rows={it.storage.map((one) => {
             const { free = 0, bound = 0, room = 0, ...rest } = one.bytes;
@@ -98,6 +96,24 @@ function Tile({ title, value, note, warn }: { title: string; value: number; note
 const late = (due: string | null, moment: number) => (due && Date.parse(due) < moment ? duration((moment - Date.parse(due)) / 1000) : "not yet due");
 const oldest = (times: (string | null)[]) => times.filter(Boolean).sort()[0] ?? null;
 const seconds = (value: number | null) => (value === null || value === undefined ? "–" : value < 1 ? `${Math.round(value * 1000)} ms` : duration(value));
+
+const NAMED = 5;
+
+/** How many are under way, and of now which: the oldest of each state. */
+function InFlight({ bindings, moment, isNow }: { bindings: Status["bindings"]; moment: number; isNow: boolean }) {
+  const states = isNow ? bindings.map((one) => one.state) : [];
+  const named = useAnswer<[string, Rows][]>(states.length ? "in flight" : "", `live ${JSON.stringify(bindings)}`, (signal) =>
+    Promise.all(states.map(async (state): Promise<[string, Rows]> => [state, await get<Rows>(own("/bindings"), { state, limit: NAMED }, signal)])));
+  const found = new Map(named.value ?? []);
+  return (
+    <Card title="In flight" pending={states.length > 0 && named.value === null && !named.error}>
+      <Table label="Bindings in flight" head={isNow ? ["state", "bindings", "oldest", "which"] : ["state", "bindings", "oldest"]} rows={bindings.map((one) => [
+        <StateMark state={one.state} />, one.count, ago(one.oldestPlannedAt, moment),
+        ...(isNow ? [<>{(found.get(one.state)?.items ?? []).map(({ status }) => <div key={status.id}><Ref kind="binding" name={status.id} /> <span class="quiet">for</span> <Ref kind="pod" name={status.pod} /></div>)}</>] : []),
+      ])} empty="nothing" />
+    </Card>
+  );
+}
 
 /** Work that was given up. Acting needs the operator's role, and a reason that goes into the log. */
 function Parked({ parked }: { parked: number }) {
