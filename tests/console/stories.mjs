@@ -239,14 +239,19 @@ const stories = {
   },
 
   async "the state of now is told: who waits for what, and that the log is whole"(page) {
-    // What waits for an answer moves nothing that can be pressed: that is shown after it.
+    // What is answered late moves nothing that can be pressed: it stands below, or is waited for by what does.
     const latency = await held(page, /audit\/latency/);
     await open(page, "now");
     await page.getByText("didn't find available persistent volumes to bind").first().waitFor();
     await latency.asked;
-    assert.equal(await page.getByRole("button", { name: "Verify the log" }).isVisible(), false);
+    const verify = page.getByRole("button", { name: "Verify the log" });
+    await verify.waitFor();
+    assert.equal(await page.getByText("Rollbacks, the latest").isVisible(), false);
+    const place = await verify.boundingBox();
     await latency.letGo();
-    await page.getByRole("button", { name: "Verify the log" }).click();
+    await page.getByText("Rollbacks, the latest").waitFor();
+    assert.deepEqual(await verify.boundingBox(), place);
+    await verify.click();
     await page.getByText(/The log is whole up to event/).waitFor();
     await page.getByText(/ago, up to event \d+/).waitFor();
     // A binding that waits for a provisioner that nobody runs is named.

@@ -67,6 +67,14 @@ export function NowPage() {
             return [one.class, one.zone, one.volumes, bytes(free), bytes(bound), bytes(Object.values(rest).reduce((a, b) => a + b, 0)), room ? bytes(room) : "–"];
           })} empty="no volumes" />
         </Card>
+        {isNow && <Card title="Queues and lag">
+          <Table label="Queues" head={["queue", "state", "items", "behind"]} rows={due.map((one) => [one.queue, one.state, one.count, late(one.firstDueAt, moment)])} empty="nothing waits: no lag" />
+        </Card>}
+        {isNow && <Card title="Leases">
+          <Table label="Leases" head={["lease", "holder", "held", "renewed"]} rows={it.leases.map((one) => [one.name, one.holder, one.held ? "yes" : "no", ago(one.renewedAt, moment)])} empty="no lease is held" />
+        </Card>}
+        {isNow && <Parked parked={parked} />}
+        {isNow && it.integrity && <Integrity integrity={it.integrity} position={it.position} done={() => setVerified(verified + 1)} />}
         <Card title="Time until bound" pending={latency.value === null && !latency.error}>
           {latency.value ? <Table label="Latency" head={["class", "zone", "legs", "p50", "p99"]} rows={latency.value.items.map((one) => [
             one.class, one.zone, one.count, seconds(one.p50), seconds(one.p99)])} empty="nothing was bound yet" /> : latency.error && <Trouble error={latency.error} what="Latency" />}
@@ -76,14 +84,6 @@ export function NowPage() {
             <Ref kind="binding" name={one.binding} />, <Ref kind="pod" name={one.pod} />, <Ref kind="node" name={one.node} />, one.failedWhy ?? one.reason])} empty="none" />
             : rollbacks.error && <Trouble error={rollbacks.error} what="Rollbacks" />}
         </Card>
-        {isNow && <Parked parked={parked} />}
-        {isNow && <Card title="Queues and lag">
-          <Table label="Queues" head={["queue", "state", "items", "behind"]} rows={due.map((one) => [one.queue, one.state, one.count, late(one.firstDueAt, moment)])} empty="nothing waits: no lag" />
-        </Card>}
-        {isNow && <Card title="Leases">
-          <Table label="Leases" head={["lease", "holder", "held", "renewed"]} rows={it.leases.map((one) => [one.name, one.holder, one.held ? "yes" : "no", ago(one.renewedAt, moment)])} empty="no lease is held" />
-        </Card>}
-        {isNow && it.integrity && <Integrity integrity={it.integrity} position={it.position} done={() => setVerified(verified + 1)} />}
       </div>
     </article>
   );
