@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run
-from tests.support.clusters import node
+from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.histories import fill
 from volsched.cli import manifest_input, progress
+from volsched.cli import run as schedule_verb
 from volsched.kube import manifest_reader
 from volsched.log.database import Database
 
@@ -39,6 +40,20 @@ def test_counts_and_the_time_left_are_told_with_v_and_nothing_without(
     saved, restored = tmp_path / "saved.jsonl", tmp_path / "restored.db"
     assert run("backup", str(saved), "--db", url).code == 0
     assert "Restoring: 15 of 15" in run("-v", "restore", str(saved), "--db", str(restored)).err
+
+
+def test_scheduling_tells_how_many_pods_have_a_node(
+    run: Run, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_verb, "COUNT_SECONDS", 0.0)
+    url = str(sqlite.engine.url)
+    cluster = [LOCAL, node("n1"), volume("disk", "5Gi", "n1"), claim("data", "4Gi"), claim("huge", "9Ti")]
+    items = [*cluster, pod("db", "data"), pod("q", "huge")]
+    manifests = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    assert run("apply", "-f", "-", "--db", url, stdin=manifests.encode()).code == 0
+    told = run("-v", "schedule", "--db", url)
+    assert (told.code, "Scheduling: 0 of 2" in told.err, "Scheduling: 1 of 2" in told.err) == (0, True, True)
+    assert "Scheduling" not in run("schedule", "--db", url).err
 
 
 def test_reading_much_is_told_by_objects_and_several_inputs_by_inputs(

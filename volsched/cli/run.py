@@ -1,5 +1,6 @@
 """Letting the system work on what is in a store: `schedule`."""
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +9,11 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
+from volsched.cli.progress import is_shown, progress_bar
 from volsched.cli.store_option import Db, opened
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.log.reads.lookups import placed_of_pods
 from volsched.questions.get.describe import summary
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import run_until_idle
@@ -25,6 +28,9 @@ SCHEDULE_EXAMPLES = """**Examples**
 
 `volsched schedule --until-idle --timeout 300 -o json` is the same with a longer breath, for scripts
 """
+
+COUNT_SECONDS = 0.5
+"""So seldom are pods with a node counted while they are placed: there may be very many."""
 
 
 def schedule(
@@ -57,8 +63,8 @@ def schedule(
     else:
         _show(told)
     if not idle:
-        late = f"something still waits after {timeout:g} s"
-        fail(Exit.TIMED_OUT, f"{late}; volsched in-flight says for what, and volsched schedule goes on with it")
+        late = f"something still waits after {timeout:g} s: volsched in-flight says for what"
+        fail(Exit.TIMED_OUT, f"{late}; run volsched schedule again to go on")
 
 
 def _run(database: Database, timeout: float, config: Path | None) -> tuple[bool, ZonalReport]:
@@ -74,15 +80,19 @@ def _run(database: Database, timeout: float, config: Path | None) -> tuple[bool,
 
 
 def _until_idle(system: System, timeout: float) -> bool:
-    if not stderr.is_terminal:
+    if not is_shown():
         return run_until_idle(system, clock=system_clock, timeout=timeout)
-    with stderr.status("scheduling") as status:
-        return run_until_idle(
-            system,
-            clock=system_clock,
-            timeout=timeout,
-            progress=lambda position: status.update(f"scheduling, log at {position}"),
-        )
+    with progress_bar("Scheduling", None) as update:
+        counted = -COUNT_SECONDS
+
+        def count(_: int) -> None:
+            nonlocal counted
+            if time.monotonic() - counted >= COUNT_SECONDS:
+                with system.world.database.read() as connection:
+                    update(*placed_of_pods(connection))
+                counted = time.monotonic()
+
+        return run_until_idle(system, clock=system_clock, timeout=timeout, progress=count)
 
 
 def _show(told: dict[str, Any]) -> None:

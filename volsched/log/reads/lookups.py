@@ -56,6 +56,12 @@ def count_of(connection: Connection, noun: str) -> int:
     return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
 
 
+def placed_of_pods(connection: Connection) -> tuple[int, int]:
+    """How many pods have a node, of how many."""
+    row = connection.execute(select(func.count(_pods.c.node), func.count()).select_from(_pods)).one()
+    return int(row[0]), int(row[1])
+
+
 def keys_of(connection: Connection, noun: str) -> list[str]:
     """The keys of all objects of a kind, in order."""
     table, _ = VIEWS[noun]
