@@ -5,6 +5,8 @@ import os
 import pty
 import sys
 import termios
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from sqlalchemy import text
@@ -134,21 +136,38 @@ def test_top_ends_with_q_and_leaves_the_terminal_as_it_was() -> None:
     os.close(inner)
 
 
-def test_top_ended_with_ctrl_c_has_not_failed(sqlite: Database) -> None:
+def live(*words: str, then: Callable[[int], None]) -> tuple[int, bytes]:
+    """Exit code and output of `top` on a terminal, to which something is done when its first picture stands."""
     pid, terminal = pty.fork()
     if pid == 0:
-        words = ["-m", "volsched", "top", "--db", str(sqlite.engine.url)]
-        os.execve(sys.executable, [sys.executable, *words], {**os.environ, "TERM": "xterm"})
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+        os.execve(sys.executable, [sys.executable, "-m", "volsched", "top", *words], environment)
     shown = b""
     try:
-        # The last line of the first picture: it rests now.
         while b"leases:" not in shown:
             shown += os.read(terminal, 65536)
-        os.write(terminal, b"\x03")
+        then(terminal)
         while part := os.read(terminal, 65536):
             shown += part
     except OSError:
         pass
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.close(terminal)
-    assert b"Traceback" not in shown
+    return code, shown
+
+
+def press_ctrl_c(terminal: int) -> None:
+    os.write(terminal, b"\x03")
+
+
+def test_top_ended_with_ctrl_c_has_not_failed(sqlite: Database) -> None:
+    code, shown = live("--db", str(sqlite.engine.url), then=press_ctrl_c)
+    assert (code, b"Traceback" in shown) == (0, False)
+
+
+def test_what_ends_top_is_not_wiped_away_with_its_picture(sqlite: Database) -> None:
+    with ExitStack() as running:
+        url = running.enter_context(served(sqlite)).url
+        code, shown = live("--server", url, "--interval", "0.1", then=lambda _: running.close())
+    said = shown.rpartition(b"error:")[2]
+    assert (code, b"cannot be reached" in said, b"\x1b[2K" in said) == (1, True, False), shown[-2000:]

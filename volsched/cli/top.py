@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
-from volsched.cli.console import Exit, fail, stdout
+from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.question_command import asked_of, client_of
 from volsched.cli.status_output import screen
 from volsched.cli.store_option import Db
@@ -49,13 +49,28 @@ def top(
     ):
         while True:
             began = time.monotonic()
-            document = asked_of(client, "status")
+            with told_below(live):
+                document = asked_of(client, "status")
             live.update(screen(document, now=system_clock()), refresh=True)
             looks += 1
             if looks == times:
                 return
             if is_ended(keys, seconds=max(interval, REST * (time.monotonic() - began))):
                 return
+
+
+@contextmanager
+def told_below(live: Live) -> Iterator[None]:
+    """What ends the command is written below the last picture, which stays: the console of errors does not know of
+    the one that is drawn, so that the next stroke would wipe it away."""
+    try:
+        with stderr.capture() as told:
+            yield
+    except typer.Exit:
+        live.transient = False
+        live.stop()
+        sys.stderr.write(told.get())
+        raise
 
 
 @contextmanager
