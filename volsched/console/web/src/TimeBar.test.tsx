@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { timeline } from "./live";
+import { heard, now, timeline } from "./live";
 import { amend, at } from "./route";
 import { TimeBar } from "./TimeBar";
 
@@ -56,4 +56,17 @@ test("before the log is known the bar takes its room and says nothing", () => {
   });
   expect(document.querySelector(".timebar")!.className).toContain("unknown");
   expect(document.querySelectorAll(".timebar button").length).toBeGreaterThan(6);
+});
+
+test("a server that is not heard of is said to be behind, and not to be up to date", () => {
+  act(() => {
+    now.value = heard.value = 1e12;
+  });
+  const live = document.querySelector(".live")!;
+  expect(live.textContent).toContain("up to date");
+  act(() => {
+    now.value += 10_000;
+  });
+  expect(live.textContent).toContain("10 s behind");
+  expect(live.className).toContain("behind");
 });

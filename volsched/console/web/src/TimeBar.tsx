@@ -158,9 +158,10 @@ function CompareButton() {
 function LiveButton({ isLive, stop }: { isLive: boolean; stop: () => void }) {
   const silent = Math.max(0, (now.value - heard.value) / 1000);
   const behind = timeline.value?.heardAt ? (now.value * 1000 - timeline.value.heardAt) / 1e6 : silent;
-  const lag = behind < 4 ? "up to date" : `${duration(behind)} behind`;
+  const isBehind = behind >= 4;
+  const lag = !isBehind ? "up to date" : `${duration(behind)} behind`;
   return (
-    <button type="button" class={`wide live ${isLive ? "on" : ""}`} aria-pressed={isLive}
+    <button type="button" class={`wide live ${isLive ? (isBehind ? "on behind" : "on") : ""}`} aria-pressed={isLive}
       onClick={() => { stop(); amend({ at: null, from: null, to: null }, true); }} title={isLive ? "It follows the log" : "Back to now"}>
       <span class="dot" aria-hidden="true" /> {isLive ? `Live · ${lag}` : "Go live"}
     </button>
