@@ -115,6 +115,9 @@ def test_wrong_manifests_write_nothing_and_refused_ones_keep_nobody_back(engine:
     with pytest.raises(ManifestError, match="provisioner"):
         engine.apply([node("a"), {**LOCAL, "provisioner": 7}])
     assert engine.objects("nodes") == []
+    misspelt = {**claim("data", "1Gi"), "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"request": {}}}}
+    with pytest.raises(ManifestError, match=r"did you mean spec\.resources\.requests\?"):
+        engine.apply(misspelt)
     engine.apply(LOCAL)
     with pytest.raises(RefusedError, match="provisioner") as refused:
         engine.apply([{**LOCAL, "provisioner": "other.example.com"}, node("a")])

@@ -19,7 +19,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from volsched.binding.rules.phases import Phase
-from volsched.kube.manifest_reader import load_manifests
+from volsched.kube.manifest_reader import UnknownFields, load_manifests
 from volsched.log.database import Database
 from volsched.log.events.streams import KIND_OF_NOUN, Named, kind_called
 from volsched.log.reads.as_of import look_at_head
@@ -130,7 +130,7 @@ class Engine:
         ManifestError where the input is wrong, and then nothing is written. RefusedError where the store refuses
         objects: each is written for itself, and the others are.
         """
-        loaded = load_manifests(_text(manifests), source="manifests")
+        loaded = load_manifests(_text(manifests), source="manifests", unknown=UnknownFields.OF_ALL)
         done: list[Change] = []
         refusals: list[str] = []
         for entry, outcome in self._submitter(reason).submit(loaded, Verb.APPLY):

@@ -113,7 +113,6 @@ def test_delete_takes_names_in_every_spelling(run: Run, db: str, tmp_path: Path)
         (("delete", "pv"), 2, "which pv?"),
         (("delete", "pv,pvc", "x"), 2, "several kinds"),
         (("delete", "pv", "x", "-f", "-"), 2, "in one way"),
-        (("delete", "-f", "-", "-n", "shop"), 2, "manifests name their own namespaces"),
         (("delete", "binding", "x"), 2, "history"),
         (("delete", "pod", "shop/x", "-n", "other"), 2, "names namespace shop"),
         (("delete", "node", "node-9"), 3, "did you mean node-1?"),

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from volsched.cli.completion import complete_namespace
 from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.kube.manifest_reader import Loaded, Skipped, load_manifests, newest
+from volsched.kube.manifest_reader import Loaded, Skipped, UnknownFields, load_manifests, newest
 from volsched.kube.problems import Defect, ManifestError, Problem, problem_lines
 from volsched.log.durable_files import ERRORS, PRIVATE, lines_of_file
 from volsched.objects.rules.field_check import field_faults
@@ -74,7 +74,9 @@ def load_inputs(
 
         inputs.append((f"kustomize {kustomize}", kustomized(kustomize)))
     skipped = Skipped(in_directory=any(Path(name).is_dir() for name in names)) if dump else None
-    loaded = _loaded(inputs, skipped, namespace or "", every_field=not (dump and tell_fields))
+    # The cluster of a dump may be newer than we are: of objects that are well, its fields are warned of below.
+    unknown = UnknownFields.OF_REFUSED if dump and tell_fields else UnknownFields.OF_ALL
+    loaded = _loaded(inputs, skipped, namespace or "", unknown)
     if skipped is not None and str(skipped):
         stderr.print(escape(f"note: {skipped}"))
     if not loaded:
@@ -107,7 +109,7 @@ def load_within(
 
 
 def _loaded(
-    inputs: list[tuple[str, bytes]], skipped: Skipped | None, namespace: str, *, every_field: bool
+    inputs: list[tuple[str, bytes]], skipped: Skipped | None, namespace: str, unknown: UnknownFields
 ) -> list[Loaded]:
     loaded: list[Loaded] = []
     errors: list[ManifestError] = []
@@ -122,7 +124,7 @@ def _loaded(
                     source=source,
                     namespace=namespace,
                     skipped=skipped,
-                    every_field=every_field,
+                    unknown=unknown,
                     progress=told,
                 )
             except ManifestError as error:

@@ -8,6 +8,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 from volsched.kube.defaults import with_defaults
@@ -64,6 +65,14 @@ class _Candidate:
         return (Problem(self.place, _subject(self.raw), defect) for defect in defects)
 
 
+class UnknownFields(Enum):
+    """Of which objects a refusal names the fields that their kind does not have."""
+
+    UNTOLD = auto()
+    OF_REFUSED = auto()
+    OF_ALL = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class _Judged:
     """A candidate with all that is wrong with it."""
@@ -72,12 +81,13 @@ class _Judged:
     manifest: Manifest
     defects: Sequence[Defect | FieldError]
 
-    def problems(self, *, every_field: bool) -> Iterator[Problem]:
+    def problems(self, unknown: UnknownFields) -> Iterator[Problem]:
         """A field that the kind does not have comes first: what else is wrong follows from it mostly."""
         kind = self.candidate.kind
-        hints = unknown_field_hints(kind, self.manifest) if kind and (every_field or self.defects) else {}
-        unknown = [Defect((), unknown_field_text(field, meant)) for field, meant in hints.items()]
-        return self.candidate.problems([*unknown, *self.defects])
+        told = unknown is UnknownFields.OF_ALL or (unknown is UnknownFields.OF_REFUSED and self.defects)
+        hints = unknown_field_hints(kind, self.manifest) if kind and told else {}
+        fields = [Defect((), unknown_field_text(field, meant)) for field, meant in hints.items()]
+        return self.candidate.problems([*fields, *self.defects])
 
 
 @dataclass(slots=True)
@@ -145,7 +155,7 @@ def load_manifests(
     source: str,
     namespace: str = "",
     skipped: Skipped | None = None,
-    every_field: bool | None = None,
+    unknown: UnknownFields = UnknownFields.UNTOLD,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Loaded]:
     """Every object of the input, in its order; raises ManifestError and nothing else.
@@ -155,9 +165,8 @@ def load_manifests(
     `skipped` takes note of what is no object of ours; without it, that is an error like any other. Then it is for
     the caller to see to objects that stand there twice (`newest`).
 
-    Unknown fields refuse no input: who writes objects refuses them, who reads warns. Where the input is refused
-    anyway, those of the refused objects are named, being mostly the cause; with `every_field` (without it: where
-    nothing is skipped) those of the others too.
+    Unknown fields refuse no input: who writes objects refuses them, who reads warns. `unknown` says of which
+    objects they are named where the input is refused anyway.
     """
     loaded: list[Loaded] = []
     judged: list[_Judged] = []
@@ -189,8 +198,7 @@ def load_manifests(
         if value is not None:
             loaded.append(Loaded(candidate.kind, manifest, value, candidate.place))
     if any(it.defects for it in judged):
-        every = skipped is None if every_field is None else every_field
-        raise ManifestError([problem for it in judged for problem in it.problems(every_field=every)])
+        raise ManifestError([problem for it in judged for problem in it.problems(unknown)])
     return loaded
 
 
