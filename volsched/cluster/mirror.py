@@ -209,13 +209,16 @@ class Mirror:
 
     def _relist_kind(self, kind: str, now: int) -> MirrorProgress:
         progress, present, cursor = MirrorProgress(), set[str](), None
+        known = self._versions_of(kind)
         last = self._last_recorded(kind)
         undone: list[PortChange] = []
-        for page in self.cluster.list(kind, self._versions_of(kind)):
+        for page in self.cluster.list(kind, known):
             listed = [_listed_change(kind, key_of(kind, manifest), manifest) for manifest in page.objects]
-            # A replica that is behind lists what is known at a later version, or known to be gone.
-            undone += (it for it in listed if int(it.version) < last(it))
-            progress += self._record([it for it in listed if int(it.version) >= last(it)], now)
+            news: list[PortChange] = []
+            for it in listed:
+                # A replica that is behind lists what is known at a later version, or known to be gone.
+                (news if int(it.version) >= last(it) else undone).append(it)
+            progress += self._record(news, now)
             present.update(it.key for it in listed)
             present.update(page.unchanged)
             cursor = page.cursor
