@@ -14,7 +14,7 @@ from volsched.log.errors import ConnectionLostError
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
 from volsched.log.integrity.verify import verify
-from volsched.log.observed_cluster import drifted_kinds, gaps, note_projection
+from volsched.log.observed_cluster import drifted_kinds, gaps, known_cursors, note_projection
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.tail import read_head, read_stream, tail
 from volsched.runtime.clock import SECOND
@@ -337,6 +337,23 @@ def test_trouble_that_lasts_is_told_once_and_so_is_its_end(
         "put a new token into context",
         "the cluster answers again",
     ]
+
+
+def test_a_watch_that_never_opens_is_no_word_of_its_kind(database: Database) -> None:
+    """The list was one; nothing since."""
+    cluster, silent = GivenCluster(), dict[str, float | None]()
+    cluster.put("Node", node("n1"))
+    observer = ClusterObserver(database, cluster, silence=lambda: silent)
+    silent |= {"Pod": None, "Node": 20.0}
+    settle(observer)
+    settle(observer, NOW + 600 * SECOND)
+    with database.read() as connection:
+        heard = known_cursors(connection)
+    assert heard["Pod"].heard_at == NOW
+    assert heard["Node"].heard_at == NOW + 580 * SECOND
+    cluster.expired = {"Pod"}
+    settle(observer, NOW + 700 * SECOND)
+    assert events(database, "MirrorGap")[-1]["since"] == NOW
 
 
 def test_what_cannot_be_stored_is_told_once_and_the_rest_is_kept(

@@ -125,11 +125,10 @@ def permitted_kinds(identity: ClusterIdentity, *, allow_excess: bool) -> tuple[s
     return tuple(kind for kind in OBSERVED_KINDS if kind not in identity.unserved)
 
 
-def silence_of(cluster: "KubernetesCluster") -> Mapping[str, float]:
+def silence_of(cluster: "KubernetesCluster") -> Mapping[str, float | None]:
     now = monotonic()
-    return {
-        kind: now - health.last_heard for kind, health in cluster.health().items() if health.last_heard is not None
-    }
+    heard = {kind: health.last_heard for kind, health in cluster.health().items()}
+    return {kind: None if at is None else now - at for kind, at in heard.items()}
 
 
 def trouble_of(cluster: "KubernetesCluster") -> str | None:

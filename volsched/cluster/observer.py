@@ -56,8 +56,8 @@ class WrongClusterError(ClusterError):
 class ClusterObserver:
     database: Database
     cluster: Cluster
-    silence: Callable[[], Mapping[str, float]] = dict
-    """Kind → for how many seconds nothing was heard of it, where that is known."""
+    silence: Callable[[], Mapping[str, float | None]] = dict
+    """Kind → for how many seconds its watch was silent, where that is known; None: it has not been opened yet."""
     trouble: Callable[[], str | None] = lambda: None
     """Why a kind cannot be watched at the moment, and what to do about it."""
     list_versions: VersionLists | None = None
@@ -67,6 +67,8 @@ class ClusterObserver:
     mirror: Mirror = field(init=False)
     _known: dict[str, KnownCursor] = field(default_factory=dict)
     """As they were stored before this process listed the kind."""
+    _listed_at: dict[str, int] = field(default_factory=dict)
+    """Kind → when this process listed it last: it was heard of then, whatever its watch tells."""
     _noted_at: int = 0
     _proof_at: int | None = None
     """When the next kind is compared."""
@@ -137,6 +139,7 @@ class ClusterObserver:
             self._restored(progress, now)
         for relist in progress.relists:
             self._note_gap(relist, now)
+            self._listed_at[relist.kind] = now
         if progress.relists or now >= self._noted_at + (NOTE_NEWS_EVERY if progress.observed else NOTE_EVERY):
             self._note_cursors(now, heard=progress.unanswered is None)
         if progress.unanswered is None:
@@ -249,7 +252,12 @@ class ClusterObserver:
             return
         silence = self.silence()
         for kind, cursor in self.mirror.reached.items():
-            self._known[kind] = KnownCursor(cursor, now - int(silence.get(kind, 0) * SECOND))
+            if kind not in self._listed_at:
+                # Known from an earlier process, and when it was heard of as well.
+                continue
+            silent = silence.get(kind, 0.0)
+            watched_at = 0 if silent is None else now - int(silent * SECOND)
+            self._known[kind] = KnownCursor(cursor, max(watched_at, self._listed_at[kind]))
         note_cursors(self.database, {kind: (it.cursor, it.heard_at) for kind, it in self._known.items()})
 
     def _note(self, type_: str, data: Mapping[str, Any], now: int) -> None:
