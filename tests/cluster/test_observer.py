@@ -154,6 +154,21 @@ def test_a_list_after_a_restart_or_an_expired_cursor_is_a_gap(database: Database
     assert (last.kind, last.reason) == ("Pod", "the cursor of Pod is too old")
 
 
+def test_a_gap_is_told_of_every_kind_that_was_listed_also_where_the_next_was_not(database: Database) -> None:
+    cluster = GivenCluster()
+    settle(ClusterObserver(database, cluster))
+    again = ClusterObserver(database, cluster)
+    cluster.unanswered = {again.mirror.kinds[0]}
+    assert not again.step(NOW + 60 * SECOND), "whoever gets no answer rests before the next try"
+    cluster.unanswered = {"StorageClass"}
+    settle(again, NOW + 60 * SECOND)
+    assert "Pod" in {it["kind"] for it in events(database, "MirrorGap")}
+    settle(again, NOW + 90 * SECOND)
+    told = events(database, "MirrorGap")
+    assert sorted(it["kind"] for it in told) == sorted(again.mirror.kinds)
+    assert {it["since"] for it in told} == {NOW}
+
+
 def test_a_restart_reads_nothing_that_is_still_at_the_version_that_is_known(database: Database) -> None:
     cluster = GivenCluster()
     for name in ("n1", "n2"):

@@ -17,6 +17,7 @@ from volsched.cluster.port import (
     Manifest,
     Permission,
     PortChange,
+    UnansweredError,
     Watched,
 )
 from volsched.kube.kinds import KINDS, key_of
@@ -31,6 +32,8 @@ class GivenCluster:
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     told: list[PortChange] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
+    unanswered: set[str] = field(default_factory=set)
+    """Kinds whose next list gets no answer."""
     reachable: bool = True
     """Whether it says who it is."""
     decoded: int = 0
@@ -66,6 +69,9 @@ class GivenCluster:
         return self.objects.get((kind, key))
 
     def list(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
+        if kind in self.unanswered:
+            self.unanswered.discard(kind)
+            raise UnansweredError(f"no answer to the list of {kind}")
         self.expired.discard(kind)
         there = {key: it for (of, key), it in self.objects.items() if of == kind}
         unchanged = {

@@ -158,17 +158,22 @@ class Mirror:
 
     def step(self, now: int) -> MirrorProgress:
         """A few batches of a watch, or a list of every kind that there is nothing to watch from."""
+        unlisted = [kind for kind in self.kinds if kind not in self._cursors]
+        if unlisted:
+            return self._relist(unlisted, now)
         try:
-            unlisted = [kind for kind in self.kinds if kind not in self._cursors]
-            return self._relist(unlisted, now) if unlisted else self._watch(now)
-        except ExpiredError as error:
+            return self._watch(now)
+        except (ClusterError, ConnectionLostError) as error:
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> MirrorProgress:
+        if isinstance(error, ExpiredError):
             self._cursors.pop(error.kind, None)
             self._reasons[error.kind] = str(error)
             return MirrorProgress(relisted=True)
-        except (ClusterError, ConnectionLostError) as error:
-            # Which pods are in the log and which beside it is read again: perhaps half of a batch was written.
-            self._rows = None
-            return MirrorProgress(unanswered=str(error))
+        # Which pods are in the log and which beside it is read again: perhaps half of a batch was written.
+        self._rows = None
+        return MirrorProgress(unanswered=str(error))
 
     @property
     def is_listed(self) -> bool:
@@ -198,10 +203,13 @@ class Mirror:
         return progress
 
     def _relist(self, kinds: Sequence[str], now: int) -> MirrorProgress:
-        """A kind that is listed whole keeps its cursor, whatever becomes of the next."""
-        progress = MirrorProgress(relisted=True)
+        """A kind that is listed whole keeps its cursor, and is told, whatever becomes of the next."""
+        progress = MirrorProgress()
         for kind in kinds:
-            progress += self._relist_kind(kind, now)
+            try:
+                progress += self._relist_kind(kind, now) + MirrorProgress(relisted=True)
+            except (ClusterError, ConnectionLostError) as error:
+                return progress + self._failed(error)
             if progress.restored is not None:
                 self._begin_anew()
                 break
