@@ -104,7 +104,7 @@ class ClusterObserver:
             self.mirror.trusts_store = stored_projection(connection) == fingerprint()
         if attached is None and head > 0:
             raise WrongClusterError(
-                "the store has objects of its own, and an observer's holds nothing but what it observes; name "
+                "the store has objects of its own, and one that follows a cluster holds nothing else; name "
                 "another with --db"
             )
         _compare(attached, identity)
