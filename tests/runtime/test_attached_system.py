@@ -355,6 +355,29 @@ def test_d2_a_node_that_is_gone_for_long_is_removed_from_the_claim_and_the_pod_i
     assert ("SelectedNodeRemoved", "scratch") in [(it["reason"], it["regarding"]["name"]) for it in events]
 
 
+def test_d2_a_volume_that_comes_later_than_our_patience_places_no_pod_where_it_is_not(own: Attached) -> None:
+    """The provisioner had begun for the node that is gone, and does not look at the claim again."""
+    prebound(own, "scratch")
+    own.controller.order("scratch")
+    own.provisioner.begin("scratch")
+    own.running.create(node("n2"))
+    own.running.http.delete("/api/v1/nodes/n1")
+    settled(own)
+    own.wait(15 * 60)
+    own.until(lambda: own.marks(own.claim("scratch")).get(SELECTED_NODE) == "n2")
+    made = own.provisioner.provision("scratch")
+    assert own.controller.bind() == 1
+
+    def is_told() -> bool:
+        own.wait(1)
+        told = own.pod("db").get("status", {}).get("conditions") or [{}]
+        return "didn't match PersistentVolume's node affinity" in told[0].get("message", "") and own.has_settled()
+
+    own.until(is_told)
+    assert (own.given_to(made), own.node_of("db")) == ("scratch", None)
+    assert own.legs()[-1] == ("scratch", "retained", REASONS[SafeRow.BOUND])
+
+
 def test_d2_a_volume_that_was_made_for_a_node_that_is_gone_is_left_to_its_claim(own: Attached) -> None:
     prebound(own, "scratch")
     own.controller.order("scratch")

@@ -130,6 +130,12 @@ class PvController:
 @dataclass
 class ProvisionerPlayer:
     http: RestClient
+    in_progress: dict[str, str] = field(default_factory=dict)
+    """Claim → the node for which its volume is being made, whatever is selected on the claim since."""
+
+    def begin(self, name: str) -> None:
+        """The driver is asked for a volume, and takes its time."""
+        self.in_progress[name] = self.http.get(claim_path(name)).json()["metadata"]["annotations"][SELECTED_NODE]
 
     def sync(self, claims: Mapping[str, Manifest], volumes: Mapping[str, Manifest]) -> int:
         """A volume for every claim that names a provisioner and has none. Answers how many."""
@@ -146,9 +152,11 @@ class ProvisionerPlayer:
         return len(waiting)
 
     def provision(self, name: str) -> str:
-        """Make the volume for the node that is selected on the claim."""
-        claim = self.http.get(claim_path(name)).json()
-        volume, node = f"pvc-{claim['metadata']['uid']}", claim["metadata"]["annotations"][SELECTED_NODE]
+        """The volume is there, for the node with which it was begun."""
+        if name not in self.in_progress:
+            self.begin(name)
+        claim, node = self.http.get(claim_path(name)).json(), self.in_progress.pop(name)
+        volume = f"pvc-{claim['metadata']['uid']}"
         reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": name}
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         body = {
