@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, GATE, ObjectReference
+from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER, GATE, ObjectReference
 from volsched.kube.selectors import NodeSelector, node_selector_matches
 
 if TYPE_CHECKING:
@@ -106,6 +106,32 @@ def is_bound_to(volume: "Volume", claim: "Claim") -> bool:
         and ref.namespace == claim.meta.namespace
         and ref.uid in ("", claim.meta.uid)
     )
+
+
+def names_claim(volume: Manifest, claim: str, claim_uid: str) -> bool:
+    """The same for a volume that is not parsed: its claimRef names the claim, by this uid or without one."""
+    ref = claim_of(volume) or {}
+    return f"{ref.get('namespace')}/{ref.get('name')}" == claim and ref.get("uid", "") in ("", claim_uid)
+
+
+BINDING_MARKS = (BOUND_BY_CONTROLLER, BINDING_STAMP)
+"""Annotations of a volume that its next claim must not inherit."""
+
+
+def reservation_of(volume: Manifest) -> Manifest | None:
+    """The claimRef that is left when the volume is unbound.
+
+    A volume that the system bound becomes free; one that a user reserved stays so, for any claim of that name.
+    """
+    reference = claim_of(volume)
+    if reference is None or BOUND_BY_CONTROLLER in annotations(volume):
+        return None
+    return {key: value for key, value in reference.items() if key != "uid"}
+
+
+def unbind_patch(volume: Manifest) -> Manifest:
+    reference = None if reservation_of(volume) is None else {"uid": None}
+    return {"spec": {"claimRef": reference}, "metadata": {"annotations": dict.fromkeys(BINDING_MARKS)}}
 
 
 def bind_volume(volume: "Volume", claim: "Claim") -> tuple["Volume", bool]:

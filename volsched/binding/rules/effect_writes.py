@@ -46,6 +46,7 @@ from volsched.binding.rules.saga import (
     open_binding,
 )
 from volsched.kube.manifest import (
+    BINDING_MARKS,
     Manifest,
     annotations,
     claim_is_bound,
@@ -56,6 +57,7 @@ from volsched.kube.manifest import (
     spec,
     status,
     uid,
+    unbind_patch,
 )
 from volsched.kube.meta import (
     ALPHA_SELECTED_NODES,
@@ -297,8 +299,9 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
             if volume is None or leg.dynamic or _stamp(volume) != binding:
                 return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason)
             # Somebody else has freed the volume and left our stamp on it.
+            unmarked = {"metadata": {"annotations": dict.fromkeys(BINDING_MARKS)}}
             return EffectWrite(
-                kind="PersistentVolume", key=leg.volume or "", patch=_MARKS_REMOVED, version=version(volume)
+                kind="PersistentVolume", key=leg.volume or "", patch=unmarked, version=version(volume)
             )
     if leg.dynamic:
         assert claim is not None
@@ -430,16 +433,6 @@ def _why_not_bound(state: BindingState, states: States) -> PodOutcome | None:
             reason = f'binding volumes: PVC "{leg.claim}" is not bound any more'
             return PodOutcome(bound=False, reason=reason, leg=index)
     return None
-
-
-_MARKS_REMOVED = {"metadata": {"annotations": {BOUND_BY_CONTROLLER: None, BINDING_STAMP: None}}}
-
-
-def unbind_patch(volume: Manifest) -> dict[str, Any]:
-    """A volume that the system bound becomes free; one that a user reserved stays so, for any such claim."""
-    if BOUND_BY_CONTROLLER in annotations(volume) or claim_of(volume) is None:
-        return {"spec": {"claimRef": None}, **_MARKS_REMOVED}
-    return {"spec": {"claimRef": {"uid": None}}, **_MARKS_REMOVED}
 
 
 def _is_written(volume: Manifest, binding: str, leg: LegState, guards: Guards) -> bool:

@@ -8,7 +8,15 @@ import orjson
 
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.saga import effects_of, moved
-from volsched.kube.manifest import YES, annotations, claim_is_bound, claim_of, is_being_deleted, spec, uid
+from volsched.kube.manifest import (
+    YES,
+    annotations,
+    claim_is_bound,
+    is_being_deleted,
+    names_claim,
+    spec,
+    uid,
+)
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE_KEYS
 from volsched.log.commands import ConflictError
 from volsched.log.events.envelope import Event, NewEvent
@@ -133,12 +141,9 @@ def pod_patch(node: str) -> dict[str, Any]:
 def volume_patch(volume: Manifest, claim: str, claim_uid: str) -> dict[str, Any]:
     """Makes the volume point at the claim; a link that existed before is not marked as ours."""
     namespace, _, name = claim.partition("/")
-    found = claim_of(volume)
-    named = found is not None and (found.get("namespace"), found.get("name")) == (namespace, name)
-    mine = named and found is not None and found.get("uid", "") in ("", claim_uid)
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
     patch: dict[str, Any] = {"spec": {"claimRef": {**reference, "uid": claim_uid}}}
-    if not mine and BOUND_BY_CONTROLLER not in annotations(volume):
+    if not names_claim(volume, claim, claim_uid) and BOUND_BY_CONTROLLER not in annotations(volume):
         patch["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: YES}}
     return patch
 

@@ -3,10 +3,17 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.kube.manifest import CLEAN, YES, bind_volume, is_bound_to, reference_to
+from volsched.kube.manifest import (
+    BINDING_MARKS,
+    CLEAN,
+    YES,
+    bind_volume,
+    is_bound_to,
+    reference_to,
+    reservation_of,
+)
 from volsched.kube.meta import (
     BIND_COMPLETED,
-    BINDING_STAMP,
     BOUND_BY_CONTROLLER,
     PRE_RESIZE_CAPACITY,
     PROVISIONED_BY,
@@ -146,13 +153,8 @@ def bind(volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) ->
 
 
 def unbind(volume: Held[Volume]) -> Steps[Held[Volume]]:
-    """Free, or, if a user made the reservation, free for any claim of that name."""
-    if BOUND_BY_CONTROLLER in volume.meta.annotations:
-        freed = with_spec(volume.manifest, claimRef=None)
-    else:
-        ref = {key: value for key, value in volume.manifest["spec"]["claimRef"].items() if key != "uid"}
-        freed = with_spec(volume.manifest, claimRef=ref)
-    freed = with_annotations(freed, drop=(BOUND_BY_CONTROLLER, BINDING_STAMP))
+    freed = with_spec(volume.manifest, claimRef=reservation_of(volume.manifest))
+    freed = with_annotations(freed, drop=BINDING_MARKS)
     saved = yield from save_volume(freed)
     return (yield from move_volume(saved, AVAILABLE))
 

@@ -2,7 +2,17 @@
 
 from collections.abc import Collection, Iterator
 
-from volsched.kube.manifest import Manifest, claim_of, is_being_deleted, may_hold_data, metadata, spec, status, uid
+from volsched.kube.manifest import (
+    BINDING_MARKS,
+    Manifest,
+    claim_of,
+    is_being_deleted,
+    may_hold_data,
+    metadata,
+    spec,
+    status,
+    uid,
+)
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,
@@ -239,7 +249,7 @@ def return_volume(name: str, states: States, *, reason: str, by: str, now: str) 
     ref = claim_of(volume) or {}
     held = f"{ref.get('namespace')}/{ref.get('name')} with uid {ref.get('uid')}" if ref else "no claim"
     patch = {
-        "metadata": {"annotations": {BOUND_BY_CONTROLLER: None, BINDING_STAMP: None}},
+        "metadata": {"annotations": dict.fromkeys(BINDING_MARKS)},
         "spec": {"claimRef": None},
         "status": {"phase": AVAILABLE, "message": None},
     }

@@ -6,7 +6,15 @@ from enum import StrEnum
 from typing import Any
 
 from volsched.kube.kinds import KINDS
-from volsched.kube.manifest import Manifest, annotations, claim_of, is_being_deleted, metadata, spec, uid
+from volsched.kube.manifest import (
+    Manifest,
+    annotations,
+    is_being_deleted,
+    metadata,
+    names_claim,
+    spec,
+    uid,
+)
 from volsched.kube.meta import LEGACY_ZONE, ROLLBACK, SELECTED_NODE_KEYS, TOPOLOGY_LABELS, ZONE, Metadata
 from volsched.kube.names import label_value_problem
 from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
@@ -353,9 +361,8 @@ def gone_since(nodes: Iterable[ObjectLife], *, promised: int, promised_at: int) 
 
 def is_made_for(volume: Manifest, claim: Manifest) -> bool:
     """The volume is, or may yet become, the one that the claim was promised."""
-    ref, own = claim_of(volume) or {}, metadata(claim)
-    named = (ref.get("namespace"), ref.get("name")) == (own.get("namespace"), own.get("name"))
-    reserved = named and ref.get("uid", "") in ("", uid(claim))
+    own = metadata(claim)
+    reserved = names_claim(volume, f"{own.get('namespace')}/{own.get('name')}", uid(claim))
     return reserved or metadata(volume).get("name") == volume_name(claim)
 
 
