@@ -27,6 +27,7 @@ from volsched.scheduling.rules.attempts import (
 )
 from volsched.scheduling.rules.cycle import Attempt
 from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.reasons import GAVE_UP_REMEDY, asked_back
 
 # One command, and thus one transaction, for all three. A repeated answer is only counted.
 
@@ -98,11 +99,6 @@ def _telling(pod: Pod, found: Attempt, id_: str, message: str) -> NewEffect:
 
 # Rollback requests for claims that keep a pod from running, at a limited rate.
 
-GAVE_UP_REMEDY = (
-    "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "
-    "data you need, or add a volume where the others are (volsched explain pod says what is missing)"
-)
-
 
 def claims_worth_asking(
     index: Index, pod: Pod, refusal: str, *, avoid: Collection[str] = frozenset()
@@ -141,11 +137,11 @@ def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: 
         ]  # fmt: skip
     if last and last > rfc3339(now - SECONDS_BETWEEN * SECOND):
         return []
-    message = f"asked back {', '.join(claims)}: bound where this pod cannot run, and still empty"
     marks = [_marking(world, pod, claim, actor) for claim in claims]
     said = door.notice(
         "Pod", pod.key, door.controller(actor, now),
-        uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=message, component=COMPONENT, place=told,
+        uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=asked_back(claims),
+        component=COMPONENT, place=told,
     )  # fmt: skip
     return [*marks, said]
 

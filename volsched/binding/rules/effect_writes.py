@@ -14,14 +14,18 @@ from volsched.binding.rules.leg_conditions import Failed, Wait, judge_leg, judge
 from volsched.binding.rules.phases import ALL_GUARDS, SETTLED, Guards, LegPhase, Phase
 from volsched.binding.rules.plan import claim_patch, volume_patch
 from volsched.binding.rules.reasons import (
+    BINDING_VOLUMES,
     CHANGED,
     CLAIM_GONE,
+    FAILED_BEFORE_WRITE,
     HOLDS_DATA,
     KEPT,
     NOT_FOUND,
     NOT_OURS,
     STILL_PROVISIONING,
+    claim_not_bound_any_more,
     pod_bound_meanwhile,
+    volume_gone,
 )
 from volsched.binding.rules.safe_release import (
     ACTIONS,
@@ -219,7 +223,7 @@ def _forward(
     if state.state == Phase.COMPENSATING:
         if may_land and written is not None and version(written) == leg.rv:
             return _fence(kind, leg)
-        return _voided(state.reason or "the binding failed before this leg was written")
+        return _voided(state.reason or FAILED_BEFORE_WRITE)
     if written is None or written.manifest is None:
         return _voided(f"{_named(kind, leg)} {NOT_FOUND}")
     if kind == PREBIND and _was_given(written.manifest, leg):
@@ -287,7 +291,7 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
     if leg.dynamic:
         row = dynamic_row(binding, leg.claim_uid, held)
     elif volume is None or volume.manifest is None:
-        return LegOutcome(phase=LegPhase.RELEASED, reason=f'PersistentVolume "{leg.volume}" is gone')
+        return LegOutcome(phase=LegPhase.RELEASED, reason=volume_gone(leg.volume))
     else:
         row = static_row(binding, leg.volume or "", leg.claim_uid, held, volume.manifest)
     match ACTIONS[row]:
@@ -356,7 +360,7 @@ def _why_kept(claim: Manifest, guards: Guards) -> str | None:
 def _nothing_left(volume: ObjectState | None, leg: LegState) -> Outcome:
     """The volume is gone, free again, or taken by another claim: nothing of this leg is left to undo."""
     if volume is None or volume.manifest is None:
-        return LegOutcome(phase=LegPhase.RELEASED, reason=f'PersistentVolume "{leg.volume}" is gone')
+        return LegOutcome(phase=LegPhase.RELEASED, reason=volume_gone(leg.volume))
     reference = claim_of(volume.manifest)
     if reference is not None and reference.get("uid"):
         return _retained(NOT_OURS)
@@ -428,9 +432,9 @@ def _why_not_bound(state: BindingState, states: States) -> PodOutcome | None:
     for index, leg in enumerate(state.legs):
         verdict = judge_leg(state, leg, states)
         if isinstance(verdict, Failed):
-            return PodOutcome(bound=False, reason=f"binding volumes: {verdict.why}", leg=index)
+            return PodOutcome(bound=False, reason=f"{BINDING_VOLUMES}{verdict.why}", leg=index)
         if isinstance(verdict, Wait):
-            reason = f'binding volumes: PVC "{leg.claim}" is not bound any more'
+            reason = f"{BINDING_VOLUMES}{claim_not_bound_any_more(leg.claim)}"
             return PodOutcome(bound=False, reason=reason, leg=index)
     return None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.binding.rules.foreign_notice import tell_effect
-from volsched.binding.rules.reasons import CHANGED, NOT_FOUND
+from volsched.binding.rules.reasons import BINDING_VOLUMES, CHANGED, NOT_FOUND, object_modified, object_not_found
 from volsched.binding.rules.saga import Stage
 from volsched.kube.manifest import is_being_deleted, spec, uid
 from volsched.kube.meta import (
@@ -129,16 +129,15 @@ def told_elsewhere(failure: BindingFailure, states: States) -> tuple[NewEffect, 
 
 
 def _as_reference(reason: str, leg: LegState | None) -> str:
-    """A refused write is reported in the API server's words, which the reference passes on."""
-    if leg is None or not reason.endswith((CHANGED, NOT_FOUND)) or reason.startswith("binding volumes: "):
+    """A refused write is reported in the API server's words."""
+    if leg is None or not reason.endswith((CHANGED, NOT_FOUND)) or reason.startswith(BINDING_VOLUMES):
         return reason
     resource, name = "persistentvolumes", leg.volume
     if leg.dynamic:
         resource, name = "persistentvolumeclaims", leg.claim.rpartition("/")[2]
     if reason.endswith(NOT_FOUND):
-        return f'{resource} "{name}" not found'
-    changed = "the object has been modified; please apply your changes to the latest version and try again"
-    return f'Operation cannot be fulfilled on {resource} "{name}": {changed}'
+        return object_not_found(resource, name)
+    return object_modified(resource, name)
 
 
 # Which claims of a stuck pod to unbind, when they are bound where the pod cannot run.

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import orjson
 
+from volsched.binding.rules import reasons
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.saga import effects_of, moved
 from volsched.kube.manifest import (
@@ -155,11 +156,11 @@ def claim_patch(node: str, *, alpha: bool) -> dict[str, Any]:
 def _check_pod(request: Plan, states: States) -> None:
     pod = manifest_of(states, f"pod/{request.pod}")
     if pod is None or uid(pod) != request.pod_uid or is_being_deleted(pod):
-        raise ConflictError(f'pod "{request.pod}" with uid {request.pod_uid} is gone')
+        raise ConflictError(reasons.planned_pod_gone(request.pod, request.pod_uid))
     if spec(pod).get("nodeName"):
-        raise ConflictError(f'pod "{request.pod}" runs on node "{spec(pod)["nodeName"]}" already')
+        raise ConflictError(reasons.planned_pod_runs(request.pod, spec(pod)["nodeName"]))
     if manifest_of(states, f"node/{request.node}") is None:
-        raise ConflictError(f'node "{request.node}" is gone')
+        raise ConflictError(reasons.planned_node_gone(request.node))
 
 
 def _is_coming(states: States, pod: str, node: str) -> bool:
@@ -174,19 +175,19 @@ def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[New
     claim_stream = f"claim/{leg.claim}"
     claim = living(states, claim_stream)
     if claim is None or claim.manifest is None or uid(claim.manifest) != leg.claim_uid:
-        raise ConflictError(f'claim "{leg.claim}" with uid {leg.claim_uid} is gone')
+        raise ConflictError(reasons.planned_claim_gone(leg.claim, leg.claim_uid))
     if claim_is_bound(claim.manifest) is not leg.bound:
-        raise ConflictError(f'claim "{leg.claim}" is {"not bound any more" if leg.bound else "bound meanwhile"}')
+        raise ConflictError(reasons.planned_claim_changed(leg.claim, was_bound=leg.bound))
     if is_being_deleted(claim.manifest) or ROLLBACK in annotations(claim.manifest):
-        raise ConflictError(f'claim "{leg.claim}" is being deleted or rolled back')
+        raise ConflictError(reasons.planned_claim_ending(leg.claim))
     if leg.bound and spec(claim.manifest).get("volumeName") != leg.volume:
-        raise ConflictError(f'claim "{leg.claim}" is bound to another volume')
+        raise ConflictError(reasons.planned_claim_elsewhere(leg.claim))
     if leg.bound or leg.joins is not None:
         return
     stream = claim_stream if leg.volume is None else f"volume/{leg.volume}"
     written = living(states, stream)
     if written is None or written.manifest is None or version(written) != leg.rv:
-        raise ConflictError(f"{stream} is not at version {leg.rv} any more")
+        raise ConflictError(reasons.planned_object_changed(stream, leg.rv))
     patch = (
         claim_patch(request.node, alpha=request.alpha_annotations)
         if leg.volume is None
@@ -261,21 +262,19 @@ def changed_since(node: str, capacities: Collection[str]) -> Callable[[Event], s
     def why(event: Event) -> str | None:
         noun, key = noun_and_key(event.stream)
         if noun == "node" and key == node:
-            return f'node "{node}" has changed' if _matters(event) else None
+            return reasons.node_changed(node) if _matters(event) else None
         if noun == "csinode" and key == node:
-            return f'the drivers of node "{node}" have changed'
+            return reasons.drivers_changed(node)
         if noun == "capacity" and key in capacities:
-            return f'capacity object "{key}" has changed'
+            return reasons.capacity_changed(key)
         if noun == "pod":
-            return f'pod "{key}" came to node "{node}"' if _arrives(event, node) else None
+            return reasons.pod_came(key, node) if _arrives(event, node) else None
         if noun == "attachment":
-            return f'a volume was attached to node "{node}"' if node in event.data else None
+            return reasons.volume_attached(node) if node in event.data else None
         if noun == "claim" and capacities and PROMISED_ROOM in event.data:
-            return (
-                f'claim "{key}" was promised some of the same capacity' if _promises(event, capacities) else None
-            )
+            return reasons.capacity_promised(key) if _promises(event, capacities) else None
         if event.type == "BindingPlanned" and capacities:
-            return "another plan reserved of the same capacity" if _reserves(event, capacities) else None
+            return reasons.CAPACITY_RESERVED if _reserves(event, capacities) else None
         return None
 
     return why
@@ -289,10 +288,10 @@ def promised_since(claims: Collection[str]) -> Callable[[Event], str | None]:
             return None
         noun, key = noun_and_key(event.stream)
         if noun == "claim" and key in claims and any(name in event.data for name in SELECTED_NODE_KEYS):
-            return f'claim "{key}" was promised to a node'
+            return reasons.claim_promised(key)
         if noun == "volume" and '"claimRef"' in event.data:
             claim = _claim_named(event)
-            return f'volume "{key}" was given to claim "{claim}"' if claim in claims else None
+            return reasons.volume_given(key, claim) if claim in claims else None
         return None
 
     return why
@@ -303,7 +302,7 @@ def taken_by_plan(event: Event, claims: Collection[str]) -> str | None:
     if event.type != "BindingPlanned":
         return None
     taken = next((claim for claim in claims if f'"claim":"{claim}"' in event.data), None)
-    return None if taken is None else f'a pod with claim "{taken}" was planned'
+    return None if taken is None else reasons.exclusive_claim_planned(taken)
 
 
 def _claim_named(event: Event) -> str:
@@ -330,9 +329,9 @@ def _moved_near(event: Event) -> str | None:
     """In any domain: the next decision finds out which domains count."""
     noun, key = noun_and_key(event.stream)
     if noun == "pod" and _counts_otherwise(event):
-        return f'pod "{key}" came, went or changed, and this one minds who runs near it'
+        return reasons.neighbour_moved(key)
     if noun == "node" and _matters(event):
-        return f'node "{key}" has changed, and with it who is near whom'
+        return reasons.domain_changed(key)
     return None
 
 
@@ -350,9 +349,9 @@ def _counts_otherwise(event: Event) -> bool:
 def _kept_away(event: Event) -> str | None:
     """Searches the text instead of parsing it: this runs for every event and is seldom true."""
     if event.type == "BindingPlanned" and '"repels":true' in event.data:
-        return "a pod was planned that keeps others away from where it runs"
+        return reasons.POD_KEEPS_OTHERS_AWAY
     if event.type == "PodCreated" and '"podAntiAffinity"' in event.data and '"nodeName"' in event.data:
-        return f"{event.stream} was put on a node, and keeps others away from where it runs"
+        return reasons.pod_placed_apart(event.stream)
     return None
 
 

@@ -10,10 +10,14 @@ RESERVATION_EXPIRED = "the reservation expired: it was neither confirmed nor ren
 RESERVATION_LOST = "the reservation was lost"
 
 # Legs that could not be written, or were not bound.
-DEADLINE_EXCEEDED = "binding volumes: context deadline exceeded"
+BINDING_VOLUMES = "binding volumes: "
+"""Before what went wrong between the plan and the node of the pod, as in the reference."""
+DEADLINE_EXCEEDED = f"{BINDING_VOLUMES}context deadline exceeded"
 PROVISIONING_FAILED = "provisioning failed"
 NOT_FOUND = "not found"
 CHANGED = "was changed by somebody else since the plan: Conflict"
+FAILED_BEFORE_WRITE = "the binding failed before this leg was written"
+NOT_WRITABLE = "a leg could not be written"
 
 # Legs that were to be undone.
 KEPT = "bound and clean: kept for the next plan, which is pinned to it"
@@ -116,3 +120,105 @@ def given_up(error: str | None) -> str:
 
 def pod_waits_for_gates(pod: str, gates: str) -> str:
     return f'pod "{pod}" is held back by its scheduling gates ({gates}); remove them first'
+
+
+def volume_gone(volume: str | None) -> str:
+    return f'PersistentVolume "{volume}" is gone'
+
+
+# A refused write, in the words of the API server, which the reference passes on.
+def object_not_found(resource: str, name: str | None) -> str:
+    return f'{resource} "{name}" {NOT_FOUND}'
+
+
+def object_modified(resource: str, name: str | None) -> str:
+    return (
+        f'Operation cannot be fulfilled on {resource} "{name}": the object has been modified; please apply your '
+        "changes to the latest version and try again"
+    )
+
+
+# Why a plan is refused: an object of its own is not as it was when the plan was made.
+def planned_pod_gone(pod: str, uid: str) -> str:
+    return f'pod "{pod}" with uid {uid} is gone'
+
+
+def planned_pod_runs(pod: str, node: str) -> str:
+    return f'pod "{pod}" runs on node "{node}" already'
+
+
+def planned_node_gone(node: str) -> str:
+    return f'node "{node}" is gone'
+
+
+def planned_claim_gone(claim: str, uid: str) -> str:
+    return f'claim "{claim}" with uid {uid} is gone'
+
+
+def planned_claim_changed(claim: str, *, was_bound: bool) -> str:
+    return f'claim "{claim}" is {"not bound any more" if was_bound else "bound meanwhile"}'
+
+
+def planned_claim_ending(claim: str) -> str:
+    return f'claim "{claim}" is being deleted or rolled back'
+
+
+def planned_claim_elsewhere(claim: str) -> str:
+    return f'claim "{claim}" is bound to another volume'
+
+
+def planned_object_changed(stream: str, version: str | None) -> str:
+    return f"{stream} is not at version {version} any more"
+
+
+# Why a plan is decided again: what another process did since the decision.
+CAPACITY_RESERVED = "another plan reserved of the same capacity"
+POD_KEEPS_OTHERS_AWAY = "a pod was planned that keeps others away from where it runs"
+
+
+def node_changed(node: str) -> str:
+    return f'node "{node}" has changed'
+
+
+def drivers_changed(node: str) -> str:
+    return f'the drivers of node "{node}" have changed'
+
+
+def capacity_changed(capacity: str) -> str:
+    return f'capacity object "{capacity}" has changed'
+
+
+def pod_came(pod: str, node: str) -> str:
+    return f'pod "{pod}" came to node "{node}"'
+
+
+def volume_attached(node: str) -> str:
+    return f'a volume was attached to node "{node}"'
+
+
+def capacity_promised(claim: str) -> str:
+    return f'claim "{claim}" was promised some of the same capacity'
+
+
+def claim_promised(claim: str) -> str:
+    return f'claim "{claim}" was promised to a node'
+
+
+def volume_given(volume: str, claim: str) -> str:
+    return f'volume "{volume}" was given to claim "{claim}"'
+
+
+def exclusive_claim_planned(claim: str) -> str:
+    return f'a pod with claim "{claim}" was planned'
+
+
+def neighbour_moved(pod: str) -> str:
+    return f'pod "{pod}" came, went or changed, and this one minds who runs near it'
+
+
+def domain_changed(node: str) -> str:
+    return f'node "{node}" has changed, and with it who is near whom'
+
+
+def pod_placed_apart(stream: str) -> str:
+    return f"{stream} was put on a node, and keeps others away from where it runs"

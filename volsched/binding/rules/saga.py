@@ -13,7 +13,9 @@ from volsched.binding.rules.foreign_notice import tell_effect
 from volsched.binding.rules.leg_conditions import Bound, Failed, judge_leg, judge_pod, judge_reserved
 from volsched.binding.rules.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
 from volsched.binding.rules.reasons import (
+    BINDING_VOLUMES,
     DEADLINE_EXCEEDED,
+    NOT_WRITABLE,
     REFUSED,
     RESERVATION_EXPIRED,
     RESERVATION_LOST,
@@ -159,7 +161,7 @@ def record_nomination(binding: str, reason: str | None, states: States) -> Decis
     if state is None or state.state != Phase.PREBINDING:
         return NOTHING
     if reason is not None:
-        return _failed(binding, f"binding volumes: {reason}")
+        return _failed(binding, f"{BINDING_VOLUMES}{reason}")
     return _next_stage(binding, state)
 
 
@@ -316,7 +318,7 @@ def _given_up(state: BindingState) -> int | None:
 
 
 def _why(state: BindingState, index: int) -> str:
-    return state.legs[index].reason or "a leg could not be written"
+    return state.legs[index].reason or NOT_WRITABLE
 
 
 def _move_forward(binding: str, state: BindingState, states: States) -> Decision:
@@ -325,14 +327,14 @@ def _move_forward(binding: str, state: BindingState, states: States) -> Decision
         return _failed(binding, _why(state, refused), leg=refused)
     lost = judge_pod(state, states)
     if lost is not None:
-        return _failed(binding, f"binding volumes: {lost.why}")
+        return _failed(binding, f"{BINDING_VOLUMES}{lost.why}")
     events, phases = [], []
     for index, leg in enumerate(state.legs):
         phase = LegPhase(leg.state)
         # Bound legs too: waiting for the others does not bring back one that was lost.
         verdict = judge_leg(state, leg, states)
         if isinstance(verdict, Failed):
-            return _failed(binding, f"binding volumes: {verdict.why}", leg=index)
+            return _failed(binding, f"{BINDING_VOLUMES}{verdict.why}", leg=index)
         if isinstance(verdict, Bound) and phase is not LegPhase.BOUND:
             phase = LegPhase.BOUND
             events.append(_leg_moved(binding, index, phase, volume=verdict.volume))

@@ -11,7 +11,8 @@ from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.plugins.node_plugins import NO_EXECUTE, keeps_away, selects
 from volsched.scheduling.plugins.node_resources import room_of, shortage, wanted_by
-from volsched.scheduling.rules.pod_claims import ClaimUse, is_owned_by, not_owner
+from volsched.scheduling.rules.pod_claims import ClaimUse, is_owned_by
+from volsched.scheduling.rules.reasons import claim_of_other_pod
 
 # A node's checks of a pod besides its volumes: those of the scheduler's filters that a kubelet repeats.
 #
@@ -78,7 +79,7 @@ def _problem(pod: Pod, node: Node, mount: Mount) -> str | None:
         remedy = "it is made from the pod's template; wait for it" if mount.use.ephemeral else "create it"
         return f'PersistentVolumeClaim "{key}" does not exist; {remedy}'
     if mount.use.ephemeral and not is_owned_by(claim, pod):
-        return f"{not_owner(claim, pod)}; delete the claim or rename the pod"
+        return f"{claim_of_other_pod(claim.key, pod.key)}; delete the claim or rename the pod"
     if claim.phase != BOUND or not claim.volume_name:
         return _not_bound(key, claim, node)
     if claim.meta.being_deleted and PVC_PROTECTION not in claim.meta.finalizers:

@@ -21,12 +21,18 @@ from volsched.pv_controller.rules.reasons import (
     NO_CONSUMER_YET,
     NO_VOLUME_AND_NO_CLASS,
     NORMAL,
+    OTHER_ACCESS_MODES,
+    OTHER_ATTRIBUTES,
+    OTHER_CLASS,
+    OTHER_MODE,
     REFERENCE_LOST,
+    TOO_SMALL,
     VOLUME_LOST,
     VOLUME_MISMATCH,
     WAIT_FOR_POD_SCHEDULED,
     WARNING,
     unfit_volume,
+    volume_being_deleted,
     volume_taken,
     waiting_for_pods,
 )
@@ -35,7 +41,8 @@ from volsched.pv_controller.rules.requests import ControllerRules, Steps, SyncEr
 from volsched.pv_controller.rules.rollback import roll_back
 from volsched.pv_controller.rules.view import Held, Modes, View, mode_group, waiting_pods
 from volsched.scheduling.rules.matching import Search, failed_rules, find_matching_volume
-from volsched.scheduling.rules.pod_claims import default_class, mode_not_set, selected_node
+from volsched.scheduling.rules.pod_claims import default_class, selected_node
+from volsched.scheduling.rules.reasons import mode_not_set
 from volsched.scheduling.rules.status import AttemptError
 
 # Which volume the controller gives to a claim, and whether a volume that the claim names fits.
@@ -85,17 +92,17 @@ def best_match(view: View, claim: Claim, *, delayed: bool) -> Held[Volume] | Non
 def misfit(volume: Volume, claim: Claim, *, rules: ControllerRules) -> str | None:
     """Why the volume that a claim names does not fit, or None. Selector, phase and node are not checked."""
     if volume.meta.being_deleted:
-        return f'the volume is marked for deletion "{volume.name}"'
+        return volume_being_deleted(volume.name)
     if rules.bytes_of(volume.size) < rules.bytes_of(claim.size):
-        return "requested PV is too small"
+        return TOO_SMALL
     if volume.class_name != claim.class_name:
-        return "storageClassName does not match"
+        return OTHER_CLASS
     if (volume.attributes_class or "") != (claim.attributes_class or ""):
-        return "volumeAttributesClassName does not match"
+        return OTHER_ATTRIBUTES
     if volume.mode != claim.mode:
-        return "incompatible volumeMode"
+        return OTHER_MODE
     if not set(claim.access_modes) <= set(volume.access_modes):
-        return "incompatible accessMode"
+        return OTHER_ACCESS_MODES
     return None
 
 

@@ -158,6 +158,55 @@ def rollback_waits_for(volumes: Sequence[str]) -> str:
     return f"The binding is undone, but its volumes are not gone yet: {', '.join(volumes)}"
 
 
+# Why the volume that a claim names does not fit it.
+TOO_SMALL = "requested PV is too small"
+OTHER_CLASS = "storageClassName does not match"
+OTHER_ATTRIBUTES = "volumeAttributesClassName does not match"
+OTHER_MODE = "incompatible volumeMode"
+OTHER_ACCESS_MODES = "incompatible accessMode"
+
+
+def volume_being_deleted(volume: str) -> str:
+    return f'the volume is marked for deletion "{volume}"'
+
+
+# Why a volume that was released is not returned, after its name.
+RETURN_BEING_DELETED = "is being deleted; make a new one when it is gone"
+RETURN_BOUND = "is Bound: its claim has it; delete the claim first, if its data is not needed"
+
+
+def return_in_phase(phase: str | None) -> str:
+    return f"is {phase}; only a volume that is Released or Failed can be returned"
+
+
+def return_of_living_claim(namespace: str | None, name: str | None) -> str:
+    return (
+        f'belongs to claim "{namespace}/{name}", which still exists with the uid that the volume names; '
+        "delete the claim first, if its data is not needed"
+    )
+
+
+def return_not_retained(policy: str | None) -> str:
+    return (
+        f"has the reclaim policy {policy}, so that its storage may be deleted at any moment; "
+        "set persistentVolumeReclaimPolicy to Retain first"
+    )
+
+
+def return_in_binding(binding: str, pod: str) -> str:
+    return (
+        f"is in the open binding {binding} of pod {pod}; "
+        "wait until that has ended (volsched recover --dry-run shows it)"
+    )
+
+
+def return_attached(node: str | None, attachment: str | None) -> str:
+    return (
+        f'is still attached to node "{node}"; '
+        f'delete the pods that use it there, or VolumeAttachment "{attachment}"'
+    )
+
+
 # Phases of volumes and claims besides those that the model already names.
 
 PENDING = "Pending"

@@ -48,6 +48,8 @@ from volsched.pv_controller.rules.reasons import (
     NOT_BOUND,
     NOT_DELAYED,
     RESERVED_BY_USER,
+    RETURN_BEING_DELETED,
+    RETURN_BOUND,
     ROLLBACK_COMPLETED,
     ROLLBACK_REJECTED,
     ROLLBACK_STALLED,
@@ -56,6 +58,11 @@ from volsched.pv_controller.rules.reasons import (
     VOLUME_GONE,
     WARNING,
     in_use,
+    return_attached,
+    return_in_binding,
+    return_in_phase,
+    return_not_retained,
+    return_of_living_claim,
     rollback_refused,
     rollback_waits_for,
 )
@@ -267,35 +274,23 @@ def return_volume(name: str, states: States, *, reason: str, by: str, now: str) 
 def _refusals(name: str, volume: Manifest, states: States) -> Iterator[str]:
     phase, policy = status(volume).get("phase"), spec(volume).get("persistentVolumeReclaimPolicy")
     if is_being_deleted(volume):
-        yield "is being deleted; make a new one when it is gone"
+        yield RETURN_BEING_DELETED
     if phase == "Bound":
-        yield "is Bound: its claim has it; delete the claim first, if its data is not needed"
+        yield RETURN_BOUND
     elif phase not in GIVEN_UP:
-        yield f"is {phase}; only a volume that is Released or Failed can be returned"
+        yield return_in_phase(phase)
     stream, ref = claim_stream(volume), claim_of(volume) or {}
     claim = None if stream is None else manifest_of(states, stream)
     if claim is not None and uid(claim) == ref.get("uid"):
-        yield (
-            f'belongs to claim "{ref.get("namespace")}/{ref.get("name")}", which still exists with the uid that '
-            "the volume names; delete the claim first, if its data is not needed"
-        )
+        yield return_of_living_claim(ref.get("namespace"), ref.get("name"))
     if policy != RETAIN:
-        yield (
-            f"has the reclaim policy {policy}, so that its storage may be deleted at any moment; "
-            f"set persistentVolumeReclaimPolicy to {RETAIN} first"
-        )
+        yield return_not_retained(policy)
     for stream, state in states.items():
         if isinstance(state, BindingState) and state.open and any(_names(leg, name, ref) for leg in state.legs):
-            yield (
-                f"is in the open binding {stream.partition('/')[2]} of pod {state.plan['pod']}; "
-                "wait until that has ended (volsched recover --dry-run shows it)"
-            )
+            yield return_in_binding(stream.partition("/")[2], state.plan["pod"])
         attached = manifest_of(states, stream) if stream.startswith("attachment/") else None
         if attached is not None and (spec(attached).get("source") or {}).get("persistentVolumeName") == name:
-            yield (
-                f'is still attached to node "{spec(attached).get("nodeName")}"; '
-                f'delete the pods that use it there, or VolumeAttachment "{metadata(attached).get("name")}"'
-            )
+            yield return_attached(spec(attached).get("nodeName"), metadata(attached).get("name"))
 
 
 def _names(leg: LegState, volume: str, ref: Manifest) -> bool:

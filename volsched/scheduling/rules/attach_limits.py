@@ -14,8 +14,8 @@ from volsched.scheduling.rules.disks import (
     in_tree_id,
     slots_by_driver,
 )
-from volsched.scheduling.rules.pod_claims import claim_not_found, claim_uses, is_fully_bound, selected_node
-from volsched.scheduling.rules.reasons import TOO_MANY_VOLUMES
+from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound, selected_node
+from volsched.scheduling.rules.reasons import TOO_MANY_VOLUMES, claim_not_found
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Code, Failure, Rejection, Rule, Status
 

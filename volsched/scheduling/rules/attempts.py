@@ -10,7 +10,7 @@ from volsched.kube.workloads import Pod
 from volsched.log.events.envelope import NewEvent, canonical
 from volsched.objects.rules.object_events import notice_event
 from volsched.scheduling.rules.cycle import EXAMPLES, NODE_VOLUME_LIMITS, Attempt, Verdict
-from volsched.scheduling.rules.reasons import GATED, TOO_MANY_VOLUMES
+from volsched.scheduling.rules.reasons import GATED, TOO_MANY_VOLUMES, assigned
 from volsched.scheduling.rules.status import Code, Failure, Status, distance
 
 RUNNERS_UP = 3
@@ -198,7 +198,7 @@ def scheduled_event(plan: Mapping[str, Any], stream: str, *, binding: str, now: 
 
 
 def scheduled_message(plan: Mapping[str, Any]) -> str:
-    return f"Successfully assigned {plan['pod']} to {plan['node']}"
+    return assigned(plan["pod"], plan["node"])
 
 
 def scheduled_stream(pod: str, binding: str) -> str:

@@ -15,7 +15,13 @@ from volsched.kube.workloads import Node
 from volsched.scheduling.rules.disks import attach_id
 from volsched.scheduling.rules.matching import Search
 from volsched.scheduling.rules.profile import Profile
-from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE, TOO_MANY_VOLUMES
+from volsched.scheduling.rules.reasons import (
+    NO_VOLUME_TO_BIND,
+    NOT_ENOUGH_SPACE,
+    TOO_MANY_VOLUMES,
+    claim_without_class,
+    class_of_claim_not_found,
+)
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import AttemptError, Failure, Rejection, Rule
 
@@ -171,10 +177,10 @@ def check_provisions(
 
 def _class_of(snapshot: Snapshot, claim: Claim) -> StorageClass:
     if claim.class_name == "":
-        raise AttemptError(f'no class for claim "{claim.key}"')
+        raise AttemptError(claim_without_class(claim.key))
     storage_class = snapshot.classes.get(claim.class_name)
     if storage_class is None:
-        raise AttemptError(f'failed to find storage class "{claim.class_name}"')
+        raise AttemptError(class_of_claim_not_found(claim.class_name))
     return storage_class
 
 

@@ -18,6 +18,7 @@ from volsched.kube.selectors import label_selector_matches, label_selector_probl
 from volsched.kube.storage import ACCESS_MODES, AVAILABLE, Claim, Volume
 from volsched.kube.workloads import Node
 from volsched.scheduling.rules.disks import attach_id
+from volsched.scheduling.rules.reasons import selector_not_readable
 from volsched.scheduling.rules.status import AttemptError, Failure, Miss, Rule
 
 NEAREST_MISSES = 3
@@ -129,7 +130,7 @@ def find_for_controller(claim: Claim, volumes: Iterable[Volume], *, delay_bindin
 def check_selector(claim: Claim) -> None:
     problem = None if claim.selector is None else label_selector_problem(claim.selector)
     if problem is not None:
-        raise AttemptError(f"error creating internal label selector for claim: {claim.key}: {problem}")
+        raise AttemptError(selector_not_readable(claim.key, problem))
 
 
 def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:

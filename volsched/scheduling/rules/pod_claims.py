@@ -14,6 +14,7 @@ from volsched.kube.meta import (
 )
 from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.reasons import claim_not_readable, claim_of_other_pod, mode_not_set
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import AttemptError
 
@@ -94,20 +95,8 @@ def with_default_classes(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, stored_claims=claims)
 
 
-def mode_not_set(class_name: str) -> str:
-    return f'VolumeBindingMode not set for StorageClass "{class_name}"'
-
-
-def claim_not_found(name: str) -> str:
-    return f'persistentvolumeclaim "{name}" not found'
-
-
 def is_owned_by(claim: Claim, pod: Pod) -> bool:
     return any(owner.controller and owner.uid == pod.meta.uid for owner in claim.meta.owner_references)
-
-
-def not_owner(claim: Claim, pod: Pod) -> str:
-    return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
 
 
 def classify_claims(
@@ -128,9 +117,9 @@ def classify_claims(
         seen.add(key)
         claim = snapshot.claim(key)
         if claim is None:
-            raise AttemptError(f'error getting PVC "{key}": persistentvolumeclaims "{key}" not found')
+            raise AttemptError(claim_not_readable(key))
         if use.ephemeral and not is_owned_by(claim, pod):
-            raise AttemptError(not_owner(claim, pod))
+            raise AttemptError(claim_of_other_pod(claim.key, pod.key))
         if is_fully_bound(claim):
             bound.append(claim)
         elif is_delay_binding(snapshot, claim) and claim.volume_name == "":

@@ -1,5 +1,7 @@
 """Why a node, or every node, is refused: the messages of all filters, as the reference spells them."""
 
+from collections.abc import Iterable
+
 # VolumeBinding, in the order in which a node reports them.
 NODE_AFFINITY_MISMATCH = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME_TO_BIND = "node(s) didn't find available persistent volumes to bind"
@@ -44,3 +46,71 @@ def insufficient(resource: str) -> str:
 
 def refused_by_plugin(name: str) -> str:
     return f"node(s) didn't satisfy plugin(s) [{name}]"
+
+
+def assigned(pod: str, node: str) -> str:
+    return f"Successfully assigned {pod} to {node}"
+
+
+# A claim, a volume or a class of the pod that refuses every node.
+def claim_not_found(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" not found'
+
+
+def claim_not_readable(key: str) -> str:
+    return f'error getting PVC "{key}": persistentvolumeclaims "{key}" not found'
+
+
+def claim_not_created_yet(name: str) -> str:
+    return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+
+
+def claim_lost(name: str, volume: str) -> str:
+    return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+
+
+def claim_being_deleted(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" is being deleted'
+
+
+def claim_in_rollback(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" is undergoing rollback'
+
+
+def claim_of_other_pod(claim: str, pod: str) -> str:
+    return f"PVC {claim} was not created for pod {pod} (pod is not owner)"
+
+
+def claim_without_class(claim: str) -> str:
+    return f'no class for claim "{claim}"'
+
+
+def selector_not_readable(claim: str, why: str) -> str:
+    return f"error creating internal label selector for claim: {claim}: {why}"
+
+
+def volume_not_found(name: str) -> str:
+    return f'persistentvolume "{name}" not found'
+
+
+def class_not_found(name: str) -> str:
+    return f'storageclass.storage.k8s.io "{name}" not found'
+
+
+def class_of_claim_not_found(name: str) -> str:
+    return f'failed to find storage class "{name}"'
+
+
+def mode_not_set(class_name: str) -> str:
+    return f'VolumeBindingMode not set for StorageClass "{class_name}"'
+
+
+# Claims of a pod that are bound where it cannot run.
+GAVE_UP_REMEDY = (
+    "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "
+    "data you need, or add a volume where the others are (volsched explain pod says what is missing)"
+)
+
+
+def asked_back(claims: Iterable[str]) -> str:
+    return f"asked back {', '.join(claims)}: bound where this pod cannot run, and still empty"

@@ -15,12 +15,10 @@ from volsched.scheduling.rules.matching import is_unseen
 from volsched.scheduling.rules.pod_claims import (
     ClaimUse,
     PodClaims,
-    claim_not_found,
     claim_uses,
     classify_claims,
     is_fully_bound,
     is_owned_by,
-    not_owner,
     selection,
 )
 from volsched.scheduling.rules.profile import Profile
@@ -31,6 +29,12 @@ from volsched.scheduling.rules.reasons import (
     NOT_ENOUGH_SPACE,
     TOO_MANY_VOLUMES,
     UNBOUND_IMMEDIATE,
+    claim_being_deleted,
+    claim_in_rollback,
+    claim_lost,
+    claim_not_created_yet,
+    claim_not_found,
+    claim_of_other_pod,
 )
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import (
@@ -115,17 +119,17 @@ def _claim_refusal(snapshot: Snapshot, pod: Pod, use: ClaimUse, profile: Profile
     name = use.name
     claim = snapshot.stored_claims.get(use.key)
     if claim is None and use.ephemeral:
-        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        return claim_not_created_yet(name)
     if claim is None:
         return claim_not_found(name)
     if claim.phase == LOST:
-        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume_name}"'
+        return claim_lost(name, claim.volume_name)
     if claim.meta.being_deleted:
-        return f'persistentvolumeclaim "{name}" is being deleted'
+        return claim_being_deleted(name)
     if use.ephemeral and not is_owned_by(claim, pod):
-        return not_owner(claim, pod)
+        return claim_of_other_pod(claim.key, pod.key)
     if profile.checks_rollback and ROLLBACK in claim.meta.annotations:
-        return f'persistentvolumeclaim "{name}" is undergoing rollback'
+        return claim_in_rollback(name)
     return None
 
 

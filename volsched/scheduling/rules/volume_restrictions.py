@@ -7,7 +7,7 @@ from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, TOPOLOGY_LABE
 from volsched.kube.storage import READ_WRITE_ONCE_POD, WAIT_FOR_FIRST_CONSUMER, Claim, Volume, VolumeSource
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.rules.attach_limits import placed_pods
-from volsched.scheduling.rules.pod_claims import claim_not_found, claim_uses, mode_not_set
+from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.reasons import (
     CLAIM_WITHOUT_NAME,
     CLAIM_WITHOUT_VOLUME_AND_CLASS,
@@ -15,6 +15,10 @@ from volsched.scheduling.rules.reasons import (
     EXCLUSIVE_CLAIM_IN_USE,
     NO_ZONE,
     VOLUME_WITHOUT_NAME,
+    claim_not_found,
+    class_not_found,
+    mode_not_set,
+    volume_not_found,
 )
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SKIP, SUCCESS, Code, Failure, Miss, Rejection, Rule, Status
@@ -115,14 +119,6 @@ class ZoneRule:
     volume: str = field(default="", compare=False)
     claim: str = field(default="", compare=False)
     """The claim of the label, for the explanation."""
-
-
-def volume_not_found(name: str) -> str:
-    return f'persistentvolume "{name}" not found'
-
-
-def class_not_found(name: str) -> str:
-    return f'storageclass.storage.k8s.io "{name}" not found'
 
 
 def zone_parts(value: str) -> tuple[str, ...] | None:

@@ -10,7 +10,8 @@ from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
 from volsched.log.events.fold import ObjectState, State, States, manifest_of
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
-from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by, not_owner
+from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
+from volsched.scheduling.rules.reasons import claim_of_other_pod
 
 # Never collected: objects without a controller, objects that another owner still holds, and objects with an
 # owner of an unknown kind, because we cannot tell that such an owner is gone.
@@ -151,7 +152,7 @@ def lacking(pod: Pod, manifest: Manifest, claims: Mapping[str, Claim]) -> Lackin
         if found is None:
             made.append(_claim(name, volume.claim_template, manifest))
         elif not is_owned_by(found, pod):
-            refusals.append(told_of(volume.name, not_owner(found, pod)))
+            refusals.append(told_of(volume.name, claim_of_other_pod(found.key, pod.key)))
         else:
             # The pod's own. One that is being deleted is recreated when it is gone.
             pass
