@@ -57,8 +57,8 @@ def write_snapshots(
 
 def newest_snapshot(connection: Connection, stream: str, *, position: int) -> State | None:
     kept = tables.snapshots
-    asked = select(kept.c.state).where(kept.c.stream == stream, kept.c.position <= position)
-    text = connection.execute(asked.order_by(kept.c.version.desc()).limit(1)).scalar()
+    query = select(kept.c.state).where(kept.c.stream == stream, kept.c.position <= position)
+    text = connection.execute(query.order_by(kept.c.version.desc()).limit(1)).scalar()
     return None if text is None else loaded(stream, text)
 
 

@@ -177,9 +177,9 @@ def _refuse_excess(new: NewEvent, before: State | None, after: State) -> None:
     if is_deeper(new.data, DEPTH_MAX + ENVELOPE_DEPTH):
         raise CatalogueError(f"{new.type} of {new.stream} is nested more than {DEPTH_MAX} levels deep")
     old = before.manifest if isinstance(before, ObjectState) else None
-    told = excess(after.manifest, old) if isinstance(after, ObjectState) and after.manifest else None
-    if told is not None:
-        raise CatalogueError(f"{new.stream} {told}")
+    problem = excess(after.manifest, old) if isinstance(after, ObjectState) and after.manifest else None
+    if problem is not None:
+        raise CatalogueError(f"{new.stream} {problem}")
 
 
 def place(

@@ -50,15 +50,15 @@ class StoreFile:
         if self.path is None:
             return
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             if self._known is None:
                 # It is about to be created, or cannot be opened, which SQLite reports better.
                 return
             raise self._replaced("was removed") from None
         if self._known is None:
-            self._known = found.st_dev, found.st_ino
-        elif self._known != (found.st_dev, found.st_ino):
+            self._known = status.st_dev, status.st_ino
+        elif self._known != (status.st_dev, status.st_ino):
             raise self._replaced("was replaced by another")
 
     def _replaced(self, what: str) -> ReplacedError:

@@ -53,10 +53,10 @@ class LogFiles:
             rest = iter(lines)
             try:
                 self._take(read_manifest(rest))
-                for it in read_events(rest, self.manifests[-1]):
-                    if it.type == REDACTION:
-                        self.sealed |= seals_in(it.data)
-                    yield it
+                for event in read_events(rest, self.manifests[-1]):
+                    if event.type == REDACTION:
+                        self.sealed |= seals_in(event.data)
+                    yield event
             except ExportError as error:
                 error.file = number
                 raise

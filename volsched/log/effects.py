@@ -191,10 +191,10 @@ def unpark(database: Database, *, key: str, now: int) -> bool:
     """
     with database.write_beside_log() as connection:
         parked = select(effects.c.key).where(effects.c.key == key, effects.c.state == EffectState.PARKED)
-        found = connection.execute(database.dialect.lock_rows(parked)).first() is not None
-        if found:
+        was_parked = connection.execute(database.dialect.lock_rows(parked)).first() is not None
+        if was_parked:
             _change(database, connection, {key}, state=EffectState.READY, due=max(now, 0), attempts=0)
-    return found
+    return was_parked
 
 
 def cancel(database: Database, *, key: str, outcome: str, now: int) -> bool:
@@ -202,14 +202,14 @@ def cancel(database: Database, *, key: str, outcome: str, now: int) -> bool:
     done = tables.effects_done
     with database.write_beside_log() as connection:
         parked = select(effects).where(effects.c.key == key, effects.c.state == EffectState.PARKED)
-        found = connection.execute(database.dialect.lock_rows(parked)).first()
-        if found is not None:
-            kept = {name: getattr(found, name) for name in ("key", "lane", "queue", "kind", "binding", "data")}
+        row = connection.execute(database.dialect.lock_rows(parked)).first()
+        if row is not None:
+            kept = {name: getattr(row, name) for name in ("key", "lane", "queue", "kind", "binding", "data")}
             connection.execute(
-                insert(done).values(**kept, outcome=outcome, attempts=found.attempts, done_at=max(now, 0))
+                insert(done).values(**kept, outcome=outcome, attempts=row.attempts, done_at=max(now, 0))
             )
             connection.execute(delete(effects).where(effects.c.key == key))
-    return found is not None
+    return row is not None
 
 
 def extend(database: Database, fences: Mapping[str, int], *, until: int) -> set[str]:
@@ -281,12 +281,12 @@ def next_due(database: Database, *, queues: Iterable[str]) -> int | None:
 
 def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[str]:
     """The queues among these in which something can be claimed now."""
-    asked = tuple(queues)
+    names = tuple(queues)
     with database.glance() as connection:
         # Two views of the queue will do: a claim looks again at what it locks.
-        abandoned = database.dialect.named(_abandoned(database, connection, asked, now, "due"))
+        abandoned = database.dialect.named(_abandoned(database, connection, names, now, "due"))
         values = {"now": now, "abandoned": abandoned}
-        return [queue for (queue,) in database.dialect.run(connection, _some_due(database.dialect, asked), values)]
+        return [queue for (queue,) in database.dialect.run(connection, _some_due(database.dialect, names), values)]
 
 
 _mate = effects.alias("mate")
@@ -373,10 +373,10 @@ def _is_left(dialect: Dialect) -> ColumnElement[bool]:
 
 @cache
 def _held_in(queues: tuple[str, ...]) -> Select[Any]:
-    held = select(
+    query = select(
         effects.c.key, effects.c.fence, effects.c.lease_until, effects.c.lease_length, effects.c.lease_session
     )
-    return held.where(effects.c.queue.in_(queues), effects.c.state == EffectState.LEASED)
+    return query.where(effects.c.queue.in_(queues), effects.c.state == EffectState.LEASED)
 
 
 def _abandoned(
@@ -412,10 +412,10 @@ def _seen_as(place: str, key: str) -> str:
 
 
 def _attempts_if_held(database: Database, connection: Connection, key: str, fence: int) -> int | None:
-    held = select(effects.c.attempts).where(
+    query = select(effects.c.attempts).where(
         effects.c.key == key, effects.c.fence == fence, effects.c.state == EffectState.LEASED
     )
-    attempts: int | None = connection.execute(database.dialect.lock_rows(held)).scalar()
+    attempts: int | None = connection.execute(database.dialect.lock_rows(query)).scalar()
     return attempts
 
 
@@ -423,10 +423,18 @@ def _give_back(
     database: Database, connection: Connection, keys: set[str], *, state: EffectState, error: str, **values: Any
 ) -> None:
     # Text in a database holds neither NUL nor half a surrogate pair; an exception's message may.
-    told = error.encode(errors="replace").decode().replace("\0", "?")[:MAX_ERROR_CHARS]
+    message = error.encode(errors="replace").decode().replace("\0", "?")[:MAX_ERROR_CHARS]
     nobody = {"lease_length": None, "lease_session": None}
     _change(
-        database, connection, keys, state=state, error=told, lease_owner=None, lease_until=None, **nobody, **values
+        database,
+        connection,
+        keys,
+        state=state,
+        error=message,
+        lease_owner=None,
+        lease_until=None,
+        **nobody,
+        **values,
     )
 
 

@@ -90,19 +90,19 @@ def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -
     ours = Lease(name=name, holder=holder, epoch=1, until=now + ttl, length=ttl, session=session)
     with database.write() as connection:
         lock_head(database, connection)
-        found = _read(connection, name)
-        if found is not None and found.holder == holder:
-            return _write(connection, replace(ours, epoch=found.epoch))
-        if found is None:
+        previous = _read(connection, name)
+        if previous is not None and previous.holder == holder:
+            return _write(connection, replace(ours, epoch=previous.epoch))
+        if previous is None:
             # The log of another store may have been imported: epochs recorded there are never reused.
-            told = state_as_of(connection, f"{LEASE}/{name}", position=NEVER_REACHED)
-            lease = replace(ours, epoch=told.epoch) if isinstance(told, LeaseState) else ours
+            recorded = state_as_of(connection, f"{LEASE}/{name}", position=NEVER_REACHED)
+            lease = replace(ours, epoch=recorded.epoch) if isinstance(recorded, LeaseState) else ours
             connection.execute(insert(leases).values(_row(lease)))
-        elif found.holder != NOBODY and not _over(database, connection, [found], now=now, ttl=ttl):
+        elif previous.holder != NOBODY and not _over(database, connection, [previous], now=now, ttl=ttl):
             return None
         else:
-            lease = _write(connection, replace(ours, epoch=found.epoch + 1))
-    _tell(database, lease, taken=True, from_holder="" if found is None else found.holder)
+            lease = _write(connection, replace(ours, epoch=previous.epoch + 1))
+    _tell(database, lease, taken=True, from_holder="" if previous is None else previous.holder)
     return lease
 
 
@@ -124,12 +124,12 @@ def release(database: Database, lease: Lease) -> bool:
     """
     with database.write() as connection:
         lock_head(database, connection)
-        held = _is_held(connection, lease)
-        if held:
+        is_ours = _is_held(connection, lease)
+        if is_ours:
             _give_up(connection, lease)
-    if held:
+    if is_ours:
         _tell(database, lease, taken=False)
-    return held
+    return is_ours
 
 
 def free(database: Database, name: str, *, actor: str, now: int, reason: str | None = None) -> Lease | None:
@@ -139,18 +139,18 @@ def free(database: Database, name: str, *, actor: str, now: int, reason: str | N
     """
     with database.write() as connection:
         head = lock_head(database, connection)
-        found = _read(connection, name)
-        if found is None or found.holder == NOBODY:
+        lease = _read(connection, name)
+        if lease is None or lease.holder == NOBODY:
             return None
         stream, why = f"{LEASE}/{name}", {} if reason is None else {"reason": reason}
-        data = {"holder": found.holder, "epoch": found.epoch, **why}
+        data = {"holder": lease.holder, "epoch": lease.epoch, **why}
         batch = begin_batch(database, connection, head, now=now, actor=actor)
         load(database, connection, batch, [stream])
         told = NewEvent(stream=stream, type="LeaseFreed", data=data)
         batch.take(*stage(batch, actor, [told], None), ())
         write(database, connection, batch)
-        _give_up(connection, found)
-    return found
+        _give_up(connection, lease)
+    return lease
 
 
 def current(database: Database, *, name: str) -> Lease | None:
@@ -164,14 +164,16 @@ def standings(database: Database, *, now: int, ttl: int = 0) -> list[LeaseStandi
     """All held leases, by name; `ttl` is the assumed length of those that do not record it."""
     with database.read() as connection:
         rows = connection.execute(select(leases).where(leases.c.holder != NOBODY).order_by(leases.c.name))
-        found = [_lease(row) for row in rows]
-        over = _over(database, connection, found, now=now, ttl=ttl)
+        held_leases = [_lease(row) for row in rows]
+        over = _over(database, connection, held_leases, now=now, ttl=ttl)
     unchanged = database.observer.unchanged_for
-    return [LeaseStanding(it, over.get(_seen_as(it.name)), unchanged(_seen_as(it.name)) or 0) for it in found]
+    return [
+        LeaseStanding(it, over.get(_seen_as(it.name)), unchanged(_seen_as(it.name)) or 0) for it in held_leases
+    ]
 
 
 def _over(
-    database: Database, connection: Connection, found: Iterable[Lease], *, now: int, ttl: int
+    database: Database, connection: Connection, held_leases: Iterable[Lease], *, now: int, ttl: int
 ) -> dict[str, Over]:
     terms = {
         _seen_as(it.name): LeaseTerm(
@@ -180,7 +182,7 @@ def _over(
             length=ttl if it.length is None else it.length,
             session=it.session,
         )
-        for it in found
+        for it in held_leases
     }
     return database.observer.look(connection, terms, now=now)
 
@@ -263,9 +265,9 @@ def make_client_lease(database: Database, key: str, manifest: Mapping[str, Any],
 def replace_client_lease(database: Database, key: str, manifest: Mapping[str, Any], *, seen: int, rv: int) -> bool:
     """False where it is no longer at the version `seen`."""
     text = orjson.dumps(manifest).decode()
-    asked = update(_leases).where(_leases.c.key == key, _leases.c.rv == seen).values(rv=rv, manifest=text)
+    query = update(_leases).where(_leases.c.key == key, _leases.c.rv == seen).values(rv=rv, manifest=text)
     with database.write() as connection:
-        return connection.execute(asked).rowcount == 1
+        return connection.execute(query).rowcount == 1
 
 
 def remove_client_lease(database: Database, key: str, *, seen: int) -> bool:

@@ -26,11 +26,11 @@ class TimeHistogram:
 
     def buckets(self) -> list[tuple[str, float]]:
         """Upper bound → observations up to it, in Prometheus' form."""
-        total, found = 0, list[tuple[str, float]]()
+        total, counts = 0, list[tuple[str, float]]()
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             total += count
-            found.append((bound, total))
-        return found
+            counts.append((bound, total))
+        return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,9 @@ def note(type_: str, data: Mapping[str, Any], *, actor: str) -> Command:
 
 def attached_cluster(connection: Connection) -> Mapping[str, Any] | None:
     """Of which cluster the store is the mirror: `uid`, `version`, `url` and `mode`; None: of none."""
-    for it in reversed(read_stream(connection, OBSERVED_CLUSTER)):
-        if it.type == ATTACHED:
-            data: Mapping[str, Any] = orjson.loads(it.data)
+    for event in reversed(read_stream(connection, OBSERVED_CLUSTER)):
+        if event.type == ATTACHED:
+            data: Mapping[str, Any] = orjson.loads(event.data)
             return data
     return None
 
@@ -144,12 +144,12 @@ def observed_versions(connection: Connection, kind: str) -> dict[str, tuple[str,
     """Key → uid and version of every object of the kind, as they were last recorded."""
     table, _ = VIEWS[NOUN_OF_KIND[kind]]
     rows = connection.execute(select(table.c.key, table.c.uid, table.c.origin_rv))
-    found = {row.key: (row.uid, row.origin_rv) for row in rows if row.origin_rv is not None}
+    versions = {row.key: (row.uid, row.origin_rv) for row in rows if row.origin_rv is not None}
     if kind == "Pod":
         for row in connection.execute(select(_pods)):
             names = orjson.loads(row.manifest)["metadata"]
-            found[row.key] = (str(names.get("uid", "")), str(names.get("resourceVersion", "")))
-    return found
+            versions[row.key] = (str(names.get("uid", "")), str(names.get("resourceVersion", "")))
+    return versions
 
 
 def observed_pods(connection: Connection) -> Iterator[Mapping[str, Any]]:

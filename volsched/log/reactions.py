@@ -68,17 +68,17 @@ def _failures(batch: Batch, since: int) -> Iterator[tuple[int, BindingFailure]]:
 
 def _words(connection: Connection, batch: Batch, failures: Iterable[BindingFailure]) -> dict[str, str]:
     """By binding, the provisioner's last message about the claim whose leg failed."""
-    asked = {it.binding: it for it in failures if it.leg is not None and it.leg.dynamic}
-    if not asked:
+    waiting = {it.binding: it for it in failures if it.leg is not None and it.leg.dynamic}
+    if not waiting:
         return {}
-    claims = {f"PersistentVolumeClaim/{it.leg.claim}" for it in asked.values() if it.leg is not None}
+    claims = {f"PersistentVolumeClaim/{it.leg.claim}" for it in waiting.values() if it.leg is not None}
     select_ = select(_notices.c.manifest).where(
         _notices.c.about.in_(claims), _notices.c.reason == PROVISIONING_FAILED
     )
     stored = [orjson.loads(row.manifest) for row in connection.execute(select_)]
     fresh = (it.manifest for it in batch.states.values() if isinstance(it, ObjectState))
     said = [*stored, *(it for it in fresh if it is not None and it.get("reason") == PROVISIONING_FAILED)]
-    return {binding: found for binding, it in asked.items() if (found := _last_said(it, said)) is not None}
+    return {binding: found for binding, it in waiting.items() if (found := _last_said(it, said)) is not None}
 
 
 def _last_said(failure: BindingFailure, said: Iterable[Mapping[str, Any]]) -> str | None:

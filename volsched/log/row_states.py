@@ -80,11 +80,11 @@ def binding_state(row: Mapping[str, Any], legs: Sequence[Mapping[str, Any]]) -> 
 
 
 def attempt_state(row: Mapping[str, Any]) -> AttemptState:
-    made: dict[str, Any] = {name: row[name] for name in ("pod", "pod_uid", "outcome", "node", "decider")}
-    made["detail"] = orjson.loads(row["detail"])
+    attempt: dict[str, Any] = {name: row[name] for name in ("pod", "pod_uid", "outcome", "node", "decider")}
+    attempt["detail"] = orjson.loads(row["detail"])
     return AttemptState(
         version=row["version"],
-        made=made,
+        made=attempt,
         first_at=row["first_at"],
         last_at=row["last_at"],
         decided_at=row["decided_at"],

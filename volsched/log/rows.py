@@ -238,17 +238,17 @@ def _leg_row(key: str, index: int, leg: LegState) -> Row:
 
 
 def _attempt_row(key: str, state: AttemptState) -> Row:
-    made = state.made
+    attempt = state.made
     return {
         "id": key,
         "version": state.version,
-        "pod": made["pod"],
-        "pod_uid": made["pod_uid"],
-        "outcome": made["outcome"],
-        "node": made.get("node"),
-        "detail": canonical(made["detail"]),
+        "pod": attempt["pod"],
+        "pod_uid": attempt["pod_uid"],
+        "outcome": attempt["outcome"],
+        "node": attempt.get("node"),
+        "detail": canonical(attempt["detail"]),
         "decided_at": state.decided_at,
-        "decider": made["decider"],
+        "decider": attempt["decider"],
         "first_at": state.first_at,
         "last_at": state.last_at,
         "count": state.times,

@@ -253,16 +253,16 @@ class Observer:
         return self.session.gone(connection, sessions) if sessions else frozenset()
 
     def _judge(self, name: str, term: LeaseTerm, gone: frozenset[int], now: int) -> Over | None:
-        at, seen = self.clock(), self._seen.get(name)
-        if seen is None or seen.stamp != term.stamp:
-            seen = self._seen[name] = _Seen(term.stamp, at, renewed=seen is not None)
+        at, before = self.clock(), self._seen.get(name)
+        if before is None or before.stamp != term.stamp:
+            before = self._seen[name] = _Seen(term.stamp, at, renewed=before is not None)
         if term.session in gone:
             return Over.HOLDER_GONE
         if term.until < now:
             return Over.RAN_OUT
         # Before the next: it is as true for who has just begun to look as for who has watched for long.
-        if term.until > now + 2 * term.length and not seen.renewed:
+        if term.until > now + 2 * term.length and not before.renewed:
             return Over.TOO_FAR_AHEAD
-        if at - seen.since > term.length:
+        if at - before.since > term.length:
             return Over.NOT_RENEWED
         return None

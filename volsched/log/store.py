@@ -30,14 +30,14 @@ def open_store(url: str, *, name: str = "volsched") -> Database:
     with database.read() as connection:
         revision = revision_of(connection)
         if revision is None or is_older(revision):
-            told = (
+            problem = (
                 "there are no tables of volsched yet"
                 if revision is None
                 else "the tables are of an older volsched"
             )
             # Another process may be creating the store and have made only its file yet.
             empty = file is not None and not inspect(connection).get_table_names()
-            raise (NoStoreError if empty else NotMigratedError)(f"{_shown(database)}: {told}; {MIGRATE}")
+            raise (NoStoreError if empty else NotMigratedError)(f"{_shown(database)}: {problem}; {MIGRATE}")
         # Tables of a newer program are accepted: during an upgrade, both versions work on them. The head records
         # the version from which they are not.
         read_head(connection)

@@ -82,12 +82,12 @@ def revoke(database: Database, name: str, *, actor: str, now: int, reason: str |
     """Revoke a token; False if it was revoked before. Raises NoTokenError."""
     with database.write() as connection:
         batch = _begin(database, connection, name, actor, now=now)
-        found = _find(connection, name)
-        if found is None:
+        token = _find(connection, name)
+        if token is None:
             raise NoTokenError(f'there is no token "{name}"; see volsched token list')
-        if found.revoked_at is not None:
+        if token.revoked_at is not None:
             return False
-        _say(database, connection, batch, actor, name, "TokenRevoked", {"id": found.id, "reason": reason})
+        _say(database, connection, batch, actor, name, "TokenRevoked", {"id": token.id, "reason": reason})
         connection.execute(update(_tokens).where(_tokens.c.name == name).values(revoked_at=now))
     return True
 
@@ -144,8 +144,8 @@ def differences(token: StoredToken, recorded: State | None) -> Iterator[tuple[st
 def usable_tokens(connection: Connection, *, now: int) -> int:
     """How many tokens would be accepted."""
     lasts = or_(_tokens.c.expires_at.is_(None), _tokens.c.expires_at > now)
-    asked = select(func.count()).select_from(_tokens).where(_tokens.c.revoked_at.is_(None), lasts)
-    return int(connection.execute(asked).scalar_one())
+    query = select(func.count()).select_from(_tokens).where(_tokens.c.revoked_at.is_(None), lasts)
+    return int(connection.execute(query).scalar_one())
 
 
 def _begin(database: Database, connection: Connection, name: str, actor: str, *, now: int) -> Batch:

@@ -132,9 +132,9 @@ def _assume(state: State | None, version: int, _position: int, _at: int, data: D
 
 
 def _free(state: State | None, version: int, _position: int, _at: int, data: Data) -> State:
-    held = _object(state, "freed")
-    mine = held.assumed is not None and held.assumed.binding == data["binding"]
-    return ObjectState(version, held.rv, held.manifest, None if mine else held.assumed)
+    before = _object(state, "freed")
+    mine = before.assumed is not None and before.assumed.binding == data["binding"]
+    return ObjectState(version, before.rv, before.manifest, None if mine else before.assumed)
 
 
 def _plan(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
@@ -160,19 +160,21 @@ def _leg(planned: Data, staged: bool) -> LegState:
 
 
 def _move_binding(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
-    held, is_open = _binding(state), data["open"]
+    binding, is_open = _binding(state), data["open"]
     ended_at = None if is_open else at
     # When a binding ends, its legs release their volumes and claims.
-    legs = held.legs if is_open else tuple(leg._replace(open=False) for leg in held.legs)
-    plan = {**held.plan, "deadline": data["deadline"]} if "deadline" in data else held.plan
-    return BindingState(version, plan, held.planned_at, data["state"], is_open, data.get("reason"), ended_at, legs)
+    legs = binding.legs if is_open else tuple(leg._replace(open=False) for leg in binding.legs)
+    plan = {**binding.plan, "deadline": data["deadline"]} if "deadline" in data else binding.plan
+    return BindingState(
+        version, plan, binding.planned_at, data["state"], is_open, data.get("reason"), ended_at, legs
+    )
 
 
 def _move_leg(state: State | None, version: int, _position: int, _at: int, data: Data) -> State:
-    held, index = _binding(state), data["leg"]
-    if not 0 <= index < len(held.legs):
-        raise FoldError(f"leg {index} is moved of a binding that has {len(held.legs)}")
-    leg, legs = held.legs[index], list(held.legs)
+    binding, index = _binding(state), data["leg"]
+    if not 0 <= index < len(binding.legs):
+        raise FoldError(f"leg {index} is moved of a binding that has {len(binding.legs)}")
+    leg, legs = binding.legs[index], list(binding.legs)
     legs[index] = leg._replace(
         volume=data.get("volume", leg.volume),
         open=data["open"],
@@ -181,7 +183,14 @@ def _move_leg(state: State | None, version: int, _position: int, _at: int, data:
         written_rv=data.get("rv", leg.written_rv),
     )
     return BindingState(
-        version, held.plan, held.planned_at, held.state, held.open, held.reason, held.ended_at, tuple(legs)
+        version,
+        binding.plan,
+        binding.planned_at,
+        binding.state,
+        binding.open,
+        binding.reason,
+        binding.ended_at,
+        tuple(legs),
     )
 
 

@@ -126,9 +126,9 @@ def kind_called(text: str) -> Named:
     """The kind of that name, in any letter case; raises UnknownKindError."""
     # kubectl prints `storageclass.storage.k8s.io`.
     word = text.lower().partition(".")[0]
-    found = _BY_NAME.get(word) or _BY_NOUN.get(word)
-    if found is not None:
-        return found
+    kind = _BY_NAME.get(word) or _BY_NOUN.get(word)
+    if kind is not None:
+        return kind
     word = text.lower()[:80]
     near = difflib.get_close_matches(word, _BY_NAME, SUGGESTED) or [
         name for name in _BY_NAME if len(word) > 2 and word in name

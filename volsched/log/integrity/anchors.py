@@ -80,10 +80,10 @@ def make_keys(private: Path, public: Path) -> PublicKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ModuleNotFoundError as error:
         raise _not_installed(error) from None
-    made = PrivateKey(Ed25519PrivateKey.generate())
+    key_pair = PrivateKey(Ed25519PrivateKey.generate())
     pem = serialization.Encoding.PEM
-    secret = made.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    shown = made.public.key.public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    secret = key_pair.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    shown = key_pair.public.key.public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
     for path in (private, public):
         if path.exists():
             raise KeyFileError(f"{path} exists already and is not replaced; name another file")
@@ -93,7 +93,7 @@ def make_keys(private: Path, public: Path) -> PublicKey:
                 out.write(content)
         except OSError as error:
             raise KeyFileError(f"{path} cannot be written: {error.strerror}; name another file") from None
-    return made.public
+    return key_pair.public
 
 
 def read_private_key(path: Path) -> PrivateKey:
@@ -165,10 +165,10 @@ class Anchor:
     """The name of the public key that verifies its signature."""
 
     def dump(self) -> str:
-        told: dict[str, Any] = {"position": self.position, "hash": self.hash.hex(), "at": self.at}
+        document: dict[str, Any] = {"position": self.position, "hash": self.hash.hex(), "at": self.at}
         if self.signature is not None:
-            told |= {"key": self.key, "signature": self.signature.hex()}
-        return json.dumps(told) + "\n"
+            document |= {"key": self.key, "signature": self.signature.hex()}
+        return json.dumps(document) + "\n"
 
     def signed(self, key: PrivateKey) -> "Anchor":
         return replace(self, signature=key.sign(self._message()), key=key.name)
@@ -237,9 +237,9 @@ def check_since(connection: Connection, anchor: Anchor, head: Head) -> None:
     place = Head(anchor.position, anchor.hash, anchor.at)
     if place.position < base.position:
         place = base
-    found = base.hash if place.position == base.position else _hash_of(connection, place.position)
-    if found != place.hash:
-        raise BrokenLogError(Finding(problem=REWRITTEN, position=place.position, expected=place.hash, got=found))
+    logged = base.hash if place.position == base.position else _hash_of(connection, place.position)
+    if logged != place.hash:
+        raise BrokenLogError(Finding(problem=REWRITTEN, position=place.position, expected=place.hash, got=logged))
     seals, previous, last = read_seals(connection), place.hash, place.position
     scan = dialect_of(connection.engine).scan(
         connection, tables.events, order="position", after=place.position, until=head.position
@@ -283,8 +283,8 @@ class AnchorNotes:
 def anchor_notes(connection: Connection) -> AnchorNotes | None:
     """None where automatic anchors were never enabled."""
     kept = tables.checkpoints
-    asked = select(kept.c.name, kept.c.position, kept.c.at).where(kept.c.name.in_((WRITTEN, FAILED)))
-    rows = {name: (position, at) for name, position, at in connection.execute(asked)}
+    query = select(kept.c.name, kept.c.position, kept.c.at).where(kept.c.name.in_((WRITTEN, FAILED)))
+    rows = {name: (position, at) for name, position, at in connection.execute(query)}
     if not rows:
         return None
     position, at = rows.get(WRITTEN, (0, 0))

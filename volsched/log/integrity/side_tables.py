@@ -84,14 +84,14 @@ def _check_tokens(connection: Connection, states: States, gaps: list[str]) -> It
 
 def _check_leases(connection: Connection, states: States) -> Iterator[Finding]:
     for name, epoch in connection.execute(select(tables.leases.c.name, tables.leases.c.epoch)):
-        told = states.get(f"{LEASE}/{name}")
-        if isinstance(told, LeaseState) and epoch < told.epoch:
+        recorded = states.get(f"{LEASE}/{name}")
+        if isinstance(recorded, LeaseState) and epoch < recorded.epoch:
             yield Finding(
                 problem=EPOCH_USED,
                 table=tables.leases.name,
                 key=name,
                 column="epoch",
-                expected=told.epoch,
+                expected=recorded.epoch,
                 got=epoch,
             )
 
@@ -110,11 +110,19 @@ def _check_results(connection: Connection, states: States, gaps: list[str]) -> I
                 yield Finding(problem=NO_BINDING, table=tables.commands.name, key=key, column="result", got=got)
                 continue
             plan = state.plan
-            asked = plan.get("key")
-            unknown += asked is None
+            wanted_key = plan.get("key")
+            unknown += wanted_key is None
             compared = (
                 # A reservation without a key has no result at all.
-                ("key", key if asked is None else reservation_key(plan["pod"], asked) if asked else None, key),
+                (
+                    "key",
+                    key
+                    if wanted_key is None
+                    else reservation_key(plan["pod"], wanted_key)
+                    if wanted_key
+                    else None,
+                    key,
+                ),
                 ("at", state.planned_at, at),
                 ("result", {"binding": result["binding"], "pod": plan["pod"]}, result),
             )
@@ -150,10 +158,10 @@ def _check_done(connection: Connection, states: States) -> Iterator[Finding]:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _named(noun: str, names: list[str]) -> str:

@@ -78,10 +78,10 @@ def findings_of(table: Table, key: Key, expected: Values | None, got: Values | N
     elif got is None:
         yield Finding(problem=MISSING, table=table.name, key=name)
     elif expected != got:
-        for column, wanted, found in zip(table.columns, expected, got, strict=True):
-            if wanted != found:
+        for column, wanted, stored in zip(table.columns, expected, got, strict=True):
+            if wanted != stored:
                 yield Finding(
-                    problem=DIFFERS, table=table.name, key=name, column=column.name, expected=wanted, got=found
+                    problem=DIFFERS, table=table.name, key=name, column=column.name, expected=wanted, got=stored
                 )
 
 
@@ -238,13 +238,15 @@ def _check_head(last: Head, head: Head) -> Iterator[Finding]:
                 yield Finding(problem=problem, table="log_head", key="1", column=column, expected=wanted, got=got)
 
 
-def _check_anchor(found: bytes | None, anchor: Anchor, *, last: int) -> Iterator[Finding]:
-    if found is None:
+def _check_anchor(stored_hash: bytes | None, anchor: Anchor, *, last: int) -> Iterator[Finding]:
+    if stored_hash is None:
         yield Finding(
             problem=f"the log ends at {last}; the anchor was taken of a longer one", position=anchor.position
         )
-    elif found != anchor.hash:
-        yield Finding(problem=REWRITTEN, position=anchor.position, column="hash", expected=anchor.hash, got=found)
+    elif stored_hash != anchor.hash:
+        yield Finding(
+            problem=REWRITTEN, position=anchor.position, column="hash", expected=anchor.hash, got=stored_hash
+        )
 
 
 def wrong_snapshots(connection: Connection) -> Iterator[tuple[tuple[str, int], Finding]]:
@@ -253,16 +255,18 @@ def wrong_snapshots(connection: Connection) -> Iterator[tuple[tuple[str, int], F
     for stream in (
         connection.execute(select(kept.c.stream).where(kept.c.position > base).distinct()).scalars().all()
     ):
-        asked = select(kept.c.version, kept.c.position, kept.c.state)
-        rows = connection.execute(asked.where(kept.c.stream == stream, kept.c.position > base))
+        query = select(kept.c.version, kept.c.position, kept.c.state)
+        rows = connection.execute(query.where(kept.c.stream == stream, kept.c.position > base))
         left = {row.version: (row.position, row.state) for row in rows}
         state = newest_snapshot(connection, stream, position=base)
         version = 0 if state is None else state.version
         while chunk := read_stream(connection, stream, after_version=version, limit=EVERY):
-            for it in chunk:
-                state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)
-                version = it.version
-                if version in left and left[version] == (it.position, dumped(state)):
+            for logged in chunk:
+                state = fold_event(
+                    state, logged.position, logged.version, logged.type, logged.schema, logged.at, logged.data
+                )
+                version = logged.version
+                if version in left and left[version] == (logged.position, dumped(state)):
                     del left[version]
         for version in left:
             problem = "the snapshot is not what the log says"
@@ -363,13 +367,13 @@ def _repair(
     states = [(name, state) for name in names if (state := folded.states.get(f"{noun}/{name}")) is not None]
     expected = rows_expected(table, states)
     rows = database.dialect.fetch(connection, table, first.name, names)
-    found = {
+    stored = {
         key_of(table, values): values for values in (tuple(row[c.name] for c in table.columns) for row in rows)
     }
     findings: list[Finding] = []
     wrong: set[str] = set()
-    for key in sorted(expected.keys() | found.keys()):
-        different = list(findings_of(table, key, expected.get(key), found.get(key)))
+    for key in sorted(expected.keys() | stored.keys()):
+        different = list(findings_of(table, key, expected.get(key), stored.get(key)))
         if different:
             findings += different
             wrong.add(key[0])

@@ -88,11 +88,11 @@ class AsOf:
         self._refuse_archived()
         events = tables.events
         of_noun = events.c.stream.startswith(f"{noun}/")
-        asked = select(events.c.stream).where(of_noun, events.c.position > self.position).distinct()
-        changed = [noun_and_key(stream)[1] for (stream,) in self.connection.execute(asked)]
+        query = select(events.c.stream).where(of_noun, events.c.position > self.position).distinct()
+        changed = [noun_and_key(stream)[1] for (stream,) in self.connection.execute(query)]
         if len(changed) <= FEW:
             return {key: self.one(noun, key) for key in changed}
-        then = self._fold(noun, events.c.stream.in_(asked))
+        then = self._fold(noun, events.c.stream.in_(query))
         return {key: then.get(key) for key in changed}
 
     def _all(self, noun: str) -> dict[str, State]:
@@ -108,14 +108,20 @@ class AsOf:
             if noun_and_key(stream)[0] == noun
         }
         events = tables.events
-        asked = (
+        query = (
             select(events)
             .where(events.c.stream.startswith(f"{noun}/"), events.c.position <= self.position, *which)
             .order_by(events.c.position)
         )
-        for it in self.connection.execute(asked):
-            states[it.stream] = fold_event(
-                states.get(it.stream), it.position, it.version, it.type, it.schema, it.at, it.data
+        for event in self.connection.execute(query):
+            states[event.stream] = fold_event(
+                states.get(event.stream),
+                event.position,
+                event.version,
+                event.type,
+                event.schema,
+                event.at,
+                event.data,
             )
         return {noun_and_key(stream)[1]: state for stream, state in states.items() if _is_there(state)}
 

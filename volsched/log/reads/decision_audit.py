@@ -48,10 +48,10 @@ def undone_bindings(
     connection: Connection, within: Window, *, namespace: str | None = None, limit: int
 ) -> list[Row[Any]]:
     """Bindings that were undone, the last planned ones, of pods of a namespace or of all."""
-    asked = select(_bindings).where(_ROLLED_BACK)
+    query = select(_bindings).where(_ROLLED_BACK)
     if namespace is not None:
-        asked = asked.where(_bindings.c.pod.startswith(f"{namespace}/", autoescape=True))
-    return _page(connection, asked, within, None, limit, newest_first=True)
+        query = query.where(_bindings.c.pod.startswith(f"{namespace}/", autoescape=True))
+    return _page(connection, query, within, None, limit, newest_first=True)
 
 
 def planned_on(
@@ -79,8 +79,8 @@ def were_in_flight(
 ) -> list[Row[Any]]:
     """Bindings that were open at a time, whatever their state now; including those that ended at that time."""
     ended_later = _bindings.c.ended_at.is_(None) | (_bindings.c.ended_at >= at)
-    asked = select(_bindings).where(_bindings.c.planned_at <= planned_until, ended_later)
-    return _keyset(connection, asked, after, limit)
+    query = select(_bindings).where(_bindings.c.planned_at <= planned_until, ended_later)
+    return _keyset(connection, query, after, limit)
 
 
 def binding(connection: Connection, id_: str) -> Row[Any] | None:
@@ -89,19 +89,19 @@ def binding(connection: Connection, id_: str) -> Row[Any] | None:
 
 def legs_of(connection: Connection, bindings: Collection[str]) -> dict[str, list[dict[str, Any]]]:
     """The legs of each of these bindings, in order."""
-    found: dict[str, list[dict[str, Any]]] = {it: [] for it in bindings}
+    by_binding: dict[str, list[dict[str, Any]]] = {it: [] for it in bindings}
     rows = dialect_of(connection.engine).fetch(connection, _legs, "binding", bindings) if bindings else []
     for row in sorted(rows, key=lambda it: int(it["leg"])):
-        found[row["binding"]].append(row)
-    return found
+        by_binding[row["binding"]].append(row)
+    return by_binding
 
 
 def latest_attempts(connection: Connection, pod: str, *, uid: str | None = None, limit: int) -> list[str]:
     """Ids of the attempts to place a pod, latest first; without a uid, of all pods that had the name."""
-    asked = select(_attempts.c.id).where(_attempts.c.pod == pod)
+    query = select(_attempts.c.id).where(_attempts.c.pod == pod)
     if uid is not None:
-        asked = asked.where(_attempts.c.pod_uid == uid)
-    latest = asked.order_by(_attempts.c.first_at.desc(), _attempts.c.id.desc()).limit(limit)
+        query = query.where(_attempts.c.pod_uid == uid)
+    latest = query.order_by(_attempts.c.first_at.desc(), _attempts.c.id.desc()).limit(limit)
     return list(connection.execute(latest).scalars())
 
 
@@ -113,14 +113,14 @@ def attempts_for(
     connection: Connection, pod: str, within: Window, *, after: After | None = None, limit: int
 ) -> list[Row[Any]]:
     """The attempts to schedule a pod, latest first."""
-    asked = select(_attempts).where(
+    query = select(_attempts).where(
         _attempts.c.pod == pod, _attempts.c.last_at >= within.since, _attempts.c.last_at <= within.until
     )
     key = tuple_(_attempts.c.last_at, _attempts.c.id)
     if after is not None:
-        asked = asked.where(key < tuple_(*after))
-    asked = asked.order_by(_attempts.c.last_at.desc(), _attempts.c.id.desc())
-    return list(connection.execute(asked.limit(limit)))
+        query = query.where(key < tuple_(*after))
+    query = query.order_by(_attempts.c.last_at.desc(), _attempts.c.id.desc())
+    return list(connection.execute(query.limit(limit)))
 
 
 def times_to_bound(connection: Connection, within: Window, *, limit: int) -> list[Took]:
@@ -141,7 +141,7 @@ def times_to_bound(connection: Connection, within: Window, *, limit: int) -> lis
         .limit(limit)
         .subquery()
     )
-    asked = (
+    query = (
         select(func.coalesce(claims.c.class_name, volumes.c.class_name), nodes.c.key, nodes.c.zone, recent.c.took)
         .join(_legs, _legs.c.binding == recent.c.id)
         .join(claims, claims.c.key == _legs.c.claim, isouter=True)
@@ -158,31 +158,31 @@ def times_to_bound(connection: Connection, within: Window, *, limit: int) -> lis
     }
     return [
         Took(class_name, zone or labelled.get(node), took)
-        for class_name, node, zone, took in connection.execute(asked)
+        for class_name, node, zone, took in connection.execute(query)
     ]
 
 
 def _page(
     connection: Connection,
-    asked: Select[Any],
+    query: Select[Any],
     within: Window,
     after: After | None,
     limit: int,
     *,
     newest_first: bool = False,
 ) -> list[Row[Any]]:
-    here = asked.where(_bindings.c.planned_at >= within.since, _bindings.c.planned_at <= within.until)
+    here = query.where(_bindings.c.planned_at >= within.since, _bindings.c.planned_at <= within.until)
     return _keyset(connection, here, after, limit, newest_first=newest_first)
 
 
 def _keyset(
-    connection: Connection, asked: Select[Any], after: After | None, limit: int, *, newest_first: bool = False
+    connection: Connection, query: Select[Any], after: After | None, limit: int, *, newest_first: bool = False
 ) -> list[Row[Any]]:
     if after is not None:
         key = tuple_(_bindings.c.planned_at, _bindings.c.id)
-        asked = asked.where(key < tuple_(*after) if newest_first else key > tuple_(*after))
+        query = query.where(key < tuple_(*after) if newest_first else key > tuple_(*after))
     order = (_bindings.c.planned_at, _bindings.c.id)
-    ordered = asked.order_by(*(it.desc() for it in order)) if newest_first else asked.order_by(*order)
+    ordered = query.order_by(*(it.desc() for it in order)) if newest_first else query.order_by(*order)
     return list(connection.execute(ordered.limit(limit)))
 
 
@@ -230,5 +230,5 @@ def _table_page(
         conditions.append(table.c.pod.startswith(f"{namespace}/", autoescape=True))
     if after is not None:
         conditions.append(tuple_(table.c[time], table.c.id) > tuple_(*after))
-    asked = select(table).where(*conditions).order_by(table.c[time], table.c.id).limit(limit)
-    return [dict(row) for row in connection.execute(asked).mappings()]
+    query = select(table).where(*conditions).order_by(table.c[time], table.c.id).limit(limit)
+    return [dict(row) for row in connection.execute(query).mappings()]

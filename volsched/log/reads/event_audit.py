@@ -73,37 +73,37 @@ def stream_page(
 ) -> list[Event]:
     """The events of a stream in a window, behind a version."""
     start = after or _last_version(connection, stream, within.first - 1)
-    asked = select(_events).where(_events.c.stream == stream, _events.c.version > start)
-    asked = asked.where(_events.c.position <= within.last)
-    return _read(connection, asked.order_by(_events.c.version).limit(limit))
+    query = select(_events).where(_events.c.stream == stream, _events.c.version > start)
+    query = query.where(_events.c.position <= within.last)
+    return _read(connection, query.order_by(_events.c.version).limit(limit))
 
 
 def streams_together(connection: Connection, streams: Collection[str]) -> dict[str, list[Event]]:
     """The events of each of these streams, which should be short."""
-    found: dict[str, list[Event]] = {it: [] for it in streams}
+    by_stream: dict[str, list[Event]] = {it: [] for it in streams}
     if streams:
-        asked = select(_events).where(dialect_of(connection.engine).among(_events.c.stream, streams))
-        for it in _read(connection, asked.order_by(_events.c.position)):
-            found[it.stream].append(it)
-    return found
+        query = select(_events).where(dialect_of(connection.engine).among(_events.c.stream, streams))
+        for it in _read(connection, query.order_by(_events.c.position)):
+            by_stream[it.stream].append(it)
+    return by_stream
 
 
 def stream_forwards(connection: Connection, stream: str, within: Window, *, after: int = 0) -> Iterator[Event]:
     """The events of a stream in a window, behind a version, read lazily."""
-    while found := stream_page(connection, stream, within, after=after, limit=CHUNK):
-        yield from found
-        after = found[-1].version
+    while chunk := stream_page(connection, stream, within, after=after, limit=CHUNK):
+        yield from chunk
+        after = chunk[-1].version
 
 
 def stream_backwards(connection: Connection, stream: str, *, version: int) -> Iterator[Event]:
     """The events of a stream from a version back to the first in the store, read lazily."""
     while True:
-        asked = select(_events).where(_events.c.stream == stream, _events.c.version <= version)
-        found = _read(connection, asked.order_by(_events.c.version.desc()).limit(CHUNK))
-        yield from found
-        if len(found) < CHUNK:
+        query = select(_events).where(_events.c.stream == stream, _events.c.version <= version)
+        chunk = _read(connection, query.order_by(_events.c.version.desc()).limit(CHUNK))
+        yield from chunk
+        if len(chunk) < CHUNK:
             return
-        version = found[-1].version - 1
+        version = chunk[-1].version - 1
 
 
 def _last_version(connection: Connection, stream: str, position: int) -> int:
@@ -117,8 +117,8 @@ def _last_version(connection: Connection, stream: str, position: int) -> int:
     low -= 1
     while low < high:
         middle = (low + high + 1) // 2
-        asked = select(_events.c.position).where(_events.c.stream == stream, _events.c.version == middle)
-        if connection.execute(asked).scalar_one() <= position:
+        query = select(_events.c.position).where(_events.c.stream == stream, _events.c.version == middle)
+        if connection.execute(query).scalar_one() <= position:
             low = middle
         else:
             high = middle - 1
@@ -138,10 +138,12 @@ def states_as_of(connection: Connection, streams: Collection[str], *, position: 
     states: dict[str, State | None] = {it: state_as_of(connection, it, position=position) for it in sorted(long)}
     states |= dict.fromkeys(it for it in streams if it not in long)
     short = among(_events.c.stream, [it for it in streams if it not in long])
-    asked = select(_events).where(short, _events.c.position <= position).order_by(_events.c.position)
-    for it in _read(connection, asked):
-        before = states[it.stream]
-        states[it.stream] = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
+    query = select(_events).where(short, _events.c.position <= position).order_by(_events.c.position)
+    for event in _read(connection, query):
+        before = states[event.stream]
+        states[event.stream] = fold_event(
+            before, event.position, event.version, event.type, event.schema, event.at, event.data
+        )
     return states
 
 
@@ -163,16 +165,16 @@ def events_at(connection: Connection, positions: Collection[int]) -> dict[int, E
     """The events among these that are still in the store."""
     if not positions:
         return {}
-    asked = select(_events).where(_events.c.position.in_(sorted(positions)))
-    return {it.position: it for it in _read(connection, asked)}
+    query = select(_events).where(_events.c.position.in_(sorted(positions)))
+    return {it.position: it for it in _read(connection, query)}
 
 
 def consequences(connection: Connection, positions: Collection[int], *, limit: int) -> list[Event]:
     """The direct consequences of these events."""
     if not positions:
         return []
-    asked = select(_events).where(_events.c.cause.in_(sorted(positions)))
-    return _read(connection, asked.order_by(_events.c.position).limit(limit))
+    query = select(_events).where(_events.c.cause.in_(sorted(positions)))
+    return _read(connection, query.order_by(_events.c.position).limit(limit))
 
 
 def binding_page(
@@ -180,10 +182,10 @@ def binding_page(
 ) -> list[Event]:
     """Everything that was done for a binding, over all streams, in a window and behind a position."""
     start = max(after, within.first - 1)
-    asked = select(_events).where(
+    query = select(_events).where(
         _events.c.binding == binding, _events.c.position > start, _events.c.position <= within.last
     )
-    return _read(connection, asked.order_by(_events.c.position).limit(limit))
+    return _read(connection, query.order_by(_events.c.position).limit(limit))
 
 
 def by_hand(connection: Connection, within: Window, *, before: int | None = None, limit: int) -> list[Event]:
@@ -192,7 +194,7 @@ def by_hand(connection: Connection, within: Window, *, before: int | None = None
     Without the notices about it, without their questions, and without clock corrections written with it.
     Components of Kubernetes, whose certificates say so, are nobody's hand.
     """
-    asked = select(_events).where(
+    query = select(_events).where(
         _BY_HAND,
         _events.c.stream.not_like("notice/%"),
         _events.c.stream.not_in((LOG_CLOCK, AUDIT_READS)),
@@ -201,8 +203,8 @@ def by_hand(connection: Connection, within: Window, *, before: int | None = None
         _events.c.position <= within.last,
     )
     if before is not None:
-        asked = asked.where(_events.c.position < before)
-    return _read(connection, asked.order_by(_events.c.position.desc()).limit(limit))
+        query = query.where(_events.c.position < before)
+    return _read(connection, query.order_by(_events.c.position.desc()).limit(limit))
 
 
 def search_events(
@@ -220,24 +222,24 @@ def search_events(
     LOOKED_AT events at most, so that a word that nobody wrote costs no more than one that everybody did."""
     end = within.last if before is None else min(before - 1, within.last)
     start = max(within.first, end - LOOKED_AT + 1)
-    asked = select(_events).where(_events.c.position.between(start, end))
+    query = select(_events).where(_events.c.position.between(start, end))
     if nouns:
-        asked = asked.where(or_(*(_events.c.stream.startswith(f"{noun}/") for noun in sorted(nouns))))
+        query = query.where(or_(*(_events.c.stream.startswith(f"{noun}/") for noun in sorted(nouns))))
     if actor:
-        asked = asked.where(_events.c.actor.icontains(actor, autoescape=True))
+        query = query.where(_events.c.actor.icontains(actor, autoescape=True))
     if type_:
-        asked = asked.where(_events.c.type == type_)
-    asked = asked.order_by(_events.c.position.desc())
+        query = query.where(_events.c.type == type_)
+    query = query.order_by(_events.c.position.desc())
     if words:
         # Packed data has to be looked into here.
         texts, packed = (_events.c.stream, _events.c.data), _events.c.data.startswith(PACKED)
-        asked = asked.where(or_(packed, *(it.icontains(words, autoescape=True) for it in texts)))
-        read = (Event._make(row) for row in connection.execute(asked))
-        found = list(islice((it for it in read if words.lower() in f"{it.stream}\n{it.data}".lower()), limit))
+        query = query.where(or_(packed, *(it.icontains(words, autoescape=True) for it in texts)))
+        read = (Event._make(row) for row in connection.execute(query))
+        matches = list(islice((it for it in read if words.lower() in f"{it.stream}\n{it.data}".lower()), limit))
     else:
-        found = _read(connection, asked.limit(limit))
-    looked = found[-1].position if len(found) == limit else start
-    return found, looked if looked > within.first else None
+        matches = _read(connection, query.limit(limit))
+    looked = matches[-1].position if len(matches) == limit else start
+    return matches, looked if looked > within.first else None
 
 
 def first_changes(
@@ -251,18 +253,18 @@ def first_changes(
     stop = min(start + LOOKED_AT, within.last)
     is_first = before.c.position.is_(None) | (before.c.position < within.first)
     mate = (before.c.stream == _events.c.stream) & (before.c.version == _events.c.version - 1)
-    asked = (
+    query = (
         select(_events)
         .join(before, mate, isouter=True)
         .where(_events.c.position > start, _events.c.position <= stop, is_first)
         .where(or_(*(_events.c.stream.startswith(f"{noun}/") for noun in sorted(nouns))))
     )
-    found = _read(connection, asked.order_by(_events.c.position).limit(limit))
+    found = _read(connection, query.order_by(_events.c.position).limit(limit))
     return found, found[-1].position if len(found) == limit else stop
 
 
-def _read(connection: Connection, asked: Select[tuple[object, ...]]) -> list[Event]:
-    return [Event._make(row) for row in connection.execute(asked)]
+def _read(connection: Connection, query: Select[tuple[object, ...]]) -> list[Event]:
+    return [Event._make(row) for row in connection.execute(query)]
 
 
 # An object's history beyond its present state: earlier objects of the name, and when a field was written.
@@ -278,16 +280,16 @@ class WrittenField(NamedTuple):
 
 def lives(connection: Connection, stream: str) -> list[ObjectLife]:
     """All objects that had the name, oldest first."""
-    found: list[ObjectLife] = []
+    ended: list[ObjectLife] = []
     base = newest_snapshot(connection, stream, position=read_base(connection).position)
     if isinstance(base, ObjectState) and base.manifest is not None:
-        found.append(ObjectLife(uid(base.manifest), base.rv))
+        ended.append(ObjectLife(uid(base.manifest), base.rv))
     for event in read_stream(connection, stream):
         if event.type.endswith("Created"):
-            found.append(ObjectLife(uid(orjson.loads(event.data)["patch"]), event.position))
-        elif event.type.endswith("Deleted") and found:
-            found[-1] = found[-1]._replace(ended_at=event.at)
-    return found
+            ended.append(ObjectLife(uid(orjson.loads(event.data)["patch"]), event.position))
+        elif event.type.endswith("Deleted") and ended:
+            ended[-1] = ended[-1]._replace(ended_at=event.at)
+    return ended
 
 
 def last_written(connection: Connection, stream: str, *path: str) -> WrittenField | None:

@@ -67,16 +67,16 @@ def free_volumes(
 
 @cache
 def _outlines(dialect: Dialect, *, among_classes: bool) -> Select[Any]:
-    asked = select(
+    query = select(
         _volumes.c.key,
         _volumes.c.capacity_bytes,
         dialect.json_text(_volumes.c.manifest, ("spec", "capacity")),
         dialect.json_without(_volumes.c.manifest, OWN),
     ).where(FREE)
     if not among_classes:
-        return asked
+        return query
     size = _volumes.c.capacity_bytes
-    return asked.where(
+    return query.where(
         or_(dialect.among_named(_volumes.c.class_name, "classes"), _volumes.c.class_name.is_(None)),
         or_(size >= bindparam("least", type_=size.type), size.is_(None)),
     )

@@ -13,5 +13,5 @@ def keys_beginning(connection: Connection, noun: str, start: str, *, limit: int)
         column = VIEWS[noun][0].c.key
     else:
         column = (tables.bindings if noun == BINDING else tables.attempts).c.id
-    found = select(column).where(column.startswith(start, autoescape=True)).order_by(column)
-    return [str(it) for it in connection.execute(found.limit(limit)).scalars()]
+    query = select(column).where(column.startswith(start, autoescape=True)).order_by(column)
+    return [str(it) for it in connection.execute(query.limit(limit)).scalars()]

@@ -225,10 +225,10 @@ def page(
     """The objects behind a key, in key order, bytewise on every engine."""
     table, _ = VIEWS[noun]
     key = _bytewise(connection, table.c.key)
-    asked = select(table).where(key > after).order_by(key).limit(limit)
+    query = select(table).where(key > after).order_by(key).limit(limit)
     if namespace is not None:
-        asked = asked.where(key > f"{namespace}/", key < f"{namespace}{AFTER_SLASH}")
-    return [(row["key"], object_state(dict(row))) for row in connection.execute(asked).mappings()]
+        query = query.where(key > f"{namespace}/", key < f"{namespace}{AFTER_SLASH}")
+    return [(row["key"], object_state(dict(row))) for row in connection.execute(query).mappings()]
 
 
 def page_as_of(
@@ -248,22 +248,22 @@ def page_as_of(
     touched = {key for key in touched if key > after}
     # Enough other rows for a whole page, wherever these keys fall.
     enough = None if limit is None else limit + len(touched)
-    found = [
+    living = [
         it for it in page(connection, noun, namespace=namespace, after=after, limit=enough) if it[0] not in touched
     ]
     for key in touched:
         state = state_as_of(connection, f"{noun}/{key}", position=position)
         if isinstance(state, ObjectState) and state.manifest is not None:
-            found.append((key, state))
-    found.sort(key=lambda it: it[0])
-    return found[:limit]
+            living.append((key, state))
+    living.sort(key=lambda it: it[0])
+    return living[:limit]
 
 
 def events_of_kind(connection: Connection, noun: str, *, after: int, until: int) -> Iterator[Event]:
     """The events of the objects of a kind, in order; ArchivedError where `after` is too old."""
     check_recent(connection, after)
-    asked = _of_noun(select(_events), noun).where(_events.c.position > after, _events.c.position <= until)
-    return (Event._make(row) for row in connection.execute(asked.order_by(_events.c.position)))
+    query = _of_noun(select(_events), noun).where(_events.c.position > after, _events.c.position <= until)
+    return (Event._make(row) for row in connection.execute(query.order_by(_events.c.position)))
 
 
 def check_recent(connection: Connection, position: int) -> None:
@@ -278,12 +278,12 @@ def check_recent(connection: Connection, position: int) -> None:
 
 
 def _touched(connection: Connection, noun: str, position: int) -> set[str]:
-    asked = _of_noun(select(_events.c.stream), noun).where(_events.c.position > position).distinct()
-    return {noun_and_key(stream)[1] for stream in connection.execute(asked).scalars()}
+    query = _of_noun(select(_events.c.stream), noun).where(_events.c.position > position).distinct()
+    return {noun_and_key(stream)[1] for stream in connection.execute(query).scalars()}
 
 
-def _of_noun(asked: Select[Any], noun: str) -> Select[Any]:
-    return asked.where(_events.c.stream.startswith(f"{noun}/"))
+def _of_noun(query: Select[Any], noun: str) -> Select[Any]:
+    return query.where(_events.c.stream.startswith(f"{noun}/"))
 
 
 def _bytewise(connection: Connection, column: Column[str]) -> ColumnElement[str]:

@@ -56,7 +56,7 @@ def retained_legs(connection: Connection, *, after: str = "", limit: int) -> lis
     """In the order of bindings; a page at a time, from behind the key `after`."""
     legs = tables.binding_legs
     binding, _, leg = after.partition("/")
-    asked = (
+    query = (
         select(legs, _bindings.c.pod, _bindings.c.node, _bindings.c.ended_at)
         .join(_bindings, _bindings.c.id == legs.c.binding)
         .where(legs.c.state == LegPhase.RETAINED)
@@ -65,7 +65,7 @@ def retained_legs(connection: Connection, *, after: str = "", limit: int) -> lis
     )
     if binding:
         behind = (legs.c.binding == binding) & (legs.c.leg > int(leg or -1))
-        asked = asked.where((legs.c.binding > binding) | behind)
+        query = query.where((legs.c.binding > binding) | behind)
     return [
         RetainedLeg(
             binding=row.binding,
@@ -78,7 +78,7 @@ def retained_legs(connection: Connection, *, after: str = "", limit: int) -> lis
             reason=row.reason or "",
             ended_at=row.ended_at,
         )
-        for row in connection.execute(asked)
+        for row in connection.execute(query)
     ]
 
 
@@ -136,18 +136,18 @@ _HOPELESS = _PARKED.where(or_(and_(_OPEN, _FAILED | _LATE), _ENDED))
 
 def next_deadline(connection: Connection) -> int | None:
     """When the next binding can time out; one that is still being written has a minute at least."""
-    asked = select(_bindings.c.state, _bindings.c.deadline, _bindings.c.planned_at).where(
+    query = select(_bindings.c.state, _bindings.c.deadline, _bindings.c.planned_at).where(
         _OPEN, _CAN_FAIL, _bindings.c.deadline.is_not(None)
     )
-    times = (deadline_of(*row) for row in connection.execute(asked))
+    times = (deadline_of(*row) for row in connection.execute(query))
     return min(times, default=None)
 
 
 def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | None = None) -> list[Parked]:
     """Effects that were given up, by key. With a time, only those whose binding ends without them: the binding has
     failed, or its deadline has passed and only the pod is left to be bound."""
-    asked = _PARKED if hopeless_at is None else _HOPELESS
-    rows = dialect_of(connection.engine).run(connection, asked, {"most": limit, "now": hopeless_at})
+    query = _PARKED if hopeless_at is None else _HOPELESS
+    rows = dialect_of(connection.engine).run(connection, query, {"most": limit, "now": hopeless_at})
     return [
         Parked(
             key=row.key,
@@ -204,7 +204,7 @@ class Promised:
 def promised_since(connection: Connection, time: int) -> list[Promised]:
     """Of bindings that ended then or later, latest first."""
     moved = select(events.c.binding).where(events.c.at >= time, events.c.type == "BindingMoved")
-    asked = (
+    query = (
         select(legs)
         .join(bindings, bindings.c.id == legs.c.binding)
         .where(bindings.c.id.in_(moved), ~bindings.c.open, legs.c.capacity.is_not(None))
@@ -219,13 +219,13 @@ def promised_since(connection: Connection, time: int) -> list[Promised]:
             bytes=row.bytes or 0,
             appeared_at=None if row.volume is None else _created_at(connection, row.volume),
         )
-        for row in connection.execute(asked).all()
+        for row in connection.execute(query).all()
     ]
 
 
 def _created_at(connection: Connection, volume: str) -> int | None:
-    asked = select(func.max(events.c.position)).where(
+    query = select(func.max(events.c.position)).where(
         events.c.stream == f"volume/{volume}", events.c.type == "VolumeCreated"
     )
-    found = connection.execute(asked).scalar()
+    found = connection.execute(query).scalar()
     return None if found is None else int(found)

@@ -74,19 +74,19 @@ def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:
 
 
 def _bindings(
-    connection: Connection, asked: Select[Any], of_legs: Select[Any], given: dict[str, int] | None = None
+    connection: Connection, query: Select[Any], of_legs: Select[Any], given: dict[str, int] | None = None
 ) -> Iterator[tuple[str, BindingState]]:
     legs: dict[str, list[Row]] = {}
     for leg in _rows(connection, of_legs, given):
         legs.setdefault(leg["binding"], []).append(leg)
-    for row in _rows(connection, asked, given):
+    for row in _rows(connection, query, given):
         yield row["id"], binding_state(row, legs.get(row["id"], []))
 
 
 def _load_states(connection: Connection, volumes: ColumnElement[bool] | None) -> dict[str, State]:
     states: dict[str, State] = {}
-    for noun, asked in _OBJECTS.items():
-        narrowed = asked if volumes is None or noun != "volume" else asked.where(volumes)
+    for noun, query in _OBJECTS.items():
+        narrowed = query if volumes is None or noun != "volume" else query.where(volumes)
         for row in _rows(connection, narrowed):
             states[f"{noun}/{row['key']}"] = object_state(row)
     for pod in observed_pods(connection):
@@ -131,9 +131,9 @@ def check_head(connection: Connection) -> int:
     if (head.position, bytes(head.hash)) != (
         (0, bytes(32)) if last is None else (last.position, bytes(last.hash))
     ):
-        found = 0 if last is None else last.position
+        position = 0 if last is None else last.position
         raise IntegrityBrokenError(
-            f"the head says position {head.position} and the log ends at {found} with another hash; "
+            f"the head says position {head.position} and the log ends at {position} with another hash; "
             "stop all writers and run: volsched verify"
         )
     return int(head.position)

@@ -114,8 +114,8 @@ class StorageLines:
     look: Look
 
     def nodes(self) -> Iterator[NodeLine]:
-        asked = select(_nodes.key, _nodes.unschedulable, self._part(_nodes.manifest, LABELS))
-        return self._lines("node", asked, NodeLine, _node_line)
+        query = select(_nodes.key, _nodes.unschedulable, self._part(_nodes.manifest, LABELS))
+        return self._lines("node", query, NodeLine, _node_line)
 
     def volumes(self) -> Iterator[VolumeLine]:
         return self._lines("volume", self._volume_columns(), VolumeLine, _volume_line)
@@ -128,8 +128,8 @@ class StorageLines:
         if not isinstance(self.look, AsOf):
             # Pods without claims of an observed cluster: they have no history, and no columns.
             phase, node, deleting = self._observed_parts()
-            asked = select(_observed.key, phase, node, deleting.is_not(None), null())
-            yield from map(PodLine._make, self.connection.execute(asked).fetchall())
+            query = select(_observed.key, phase, node, deleting.is_not(None), null())
+            yield from map(PodLine._make, self.connection.execute(query).fetchall())
 
     # Of the present only: counted where it is stored, and few of many.
 
@@ -145,19 +145,19 @@ class StorageLines:
             self._part(_volumes.manifest, AFFINITY),
             self._part(_volumes.manifest, LABELS),
         )
-        asked = (
+        query = (
             select(*alike, func.count(), _sum(_volumes.capacity_bytes), _sum(_claims.request_bytes))
             .select_from(tables.volumes.outerjoin(tables.claims, _claims.key == _volumes.claim))
             .where(_PLAIN)
             .group_by(*(literal_column(str(place)) for place in range(1, len(alike) + 1)))
         )
-        return map(VolumeCount._make, self.connection.execute(asked).fetchall())
+        return map(VolumeCount._make, self.connection.execute(query).fetchall())
 
     def odd_volumes(self) -> Iterator[VolumeLine]:
         """Those that a binding has assumed, and those that are too large to be added up."""
         joined = tables.volumes.outerjoin(tables.claims, _claims.key == _volumes.claim)
-        asked = self._volume_columns().select_from(joined).where(not_(_PLAIN))
-        return map(VolumeLine._make, self.connection.execute(asked).fetchall())
+        query = self._volume_columns().select_from(joined).where(not_(_PLAIN))
+        return map(VolumeLine._make, self.connection.execute(query).fetchall())
 
     def volumes_with(self, affinities: set[str | None]) -> Iterator[VolumeLine]:
         """Those with one of these node affinities; None: those without any."""
@@ -171,8 +171,8 @@ class StorageLines:
         return map(ClaimLine._make, self.connection.execute(self._claim_columns().where(wanted)).fetchall())
 
     def claims_in(self, phase: str) -> Iterator[ClaimLine]:
-        asked = self._claim_columns().where(_claims.phase == phase)
-        return map(ClaimLine._make, self.connection.execute(asked).fetchall())
+        query = self._claim_columns().where(_claims.phase == phase)
+        return map(ClaimLine._make, self.connection.execute(query).fetchall())
 
     def pod_counts(self, *, ended: Sequence[str]) -> Iterator[tuple[str | None, int]]:
         """Node → its pods whose phase is none of these; None: pods without a node that are not being deleted."""
@@ -181,10 +181,10 @@ class StorageLines:
             ((_pods.phase, _pods.node), _pods.deleting),
             ((phase, node), deleting.is_not(None)),
         ):
-            asked = select(columns[1], func.count()).where(
+            query = select(columns[1], func.count()).where(
                 func.coalesce(columns[0], "").not_in(ended), or_(columns[1].is_not(None), not_(gone))
             )
-            yield from map(tuple, self.connection.execute(asked.group_by(columns[1])).fetchall())
+            yield from map(tuple, self.connection.execute(query.group_by(columns[1])).fetchall())
 
     def pods_without_node(self, *, ended: Sequence[str], most: int) -> list[str]:
         """The first of them, by name."""
@@ -199,11 +199,11 @@ class StorageLines:
 
     def pods_with_claims(self, nodes: set[str] | None) -> Iterator[PodLine]:
         """On these nodes or on none; None: wherever they are."""
-        asked = self._pod_columns()
+        query = self._pod_columns()
         if nodes is not None:
             on_them = dialect_of(self.connection.engine).among(_pods.node, nodes)
-            asked = asked.where(or_(_pods.node.is_(None), on_them))
-        return map(PodLine._make, self.connection.execute(asked).fetchall())
+            query = query.where(or_(_pods.node.is_(None), on_them))
+        return map(PodLine._make, self.connection.execute(query).fetchall())
 
     def _volume_columns(self) -> Select[Any]:
         return select(
@@ -236,11 +236,11 @@ class StorageLines:
     def _part(self, column: Column[str], path: Sequence[str]) -> ColumnElement[Any]:
         return dialect_of(self.connection.engine).json_text(column, path)
 
-    def _lines(self, noun: str, asked: Select[Any], made: type[Line], line: LineOf[Line]) -> Iterator[Line]:
+    def _lines(self, noun: str, query: Select[Any], type_: type[Line], line: LineOf[Line]) -> Iterator[Line]:
         changed = self.look.changed_since(noun) if isinstance(self.look, AsOf) else {}
-        for row in self.connection.execute(asked).fetchall():
+        for row in self.connection.execute(query).fetchall():
             if row[0] not in changed:
-                yield made(*row)
+                yield type_(*row)
         for key, state in changed.items():
             if isinstance(state, ObjectState) and state.manifest is not None:
                 yield line(key, state)

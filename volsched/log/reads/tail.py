@@ -56,13 +56,13 @@ def read_head(connection: Connection) -> Head:
 def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
     """The events that follow a position, in order. Positions are commit-ordered: none can appear behind."""
     rows = dialect_of(connection.engine).run(connection, _TAIL, {"after": after, "limit": limit})
-    found = [Event._make(row) for row in rows]
+    events = [Event._make(row) for row in rows]
     # An archive always leaves the last event, so a reader that fell behind one sees a gap, never just nothing.
-    if found and found[0].position > after + 1:
+    if events and events[0].position > after + 1:
         base = read_base(connection)
         if after < base.position:
             raise archived(connection, f"position {after + 1}", base)
-    return found
+    return events
 
 
 def tails(connection: Connection, *, after: int) -> Iterator[list[Event]]:
@@ -77,8 +77,8 @@ def tails(connection: Connection, *, after: int) -> Iterator[list[Event]]:
 def read_stream(
     connection: Connection, stream: str, *, after_version: int = 0, limit: int | None = None
 ) -> list[Event]:
-    asked = select(_events).where(_events.c.stream == stream, _events.c.version > after_version)
-    return _read(connection, asked.limit(limit), by_version=True)
+    query = select(_events).where(_events.c.stream == stream, _events.c.version > after_version)
+    return _read(connection, query.limit(limit), by_version=True)
 
 
 def events_of_binding(connection: Connection, binding: str) -> list[Event]:
@@ -126,8 +126,8 @@ class Correction:
 
 def corrections(connection: Connection) -> list[Correction]:
     """In log order; few logs have any."""
-    asked = select(_events.c.position, _events.c.data).where(_events.c.stream == LOG_CLOCK)
-    rows = connection.execute(asked.order_by(_events.c.version)).all()
+    query = select(_events.c.position, _events.c.data).where(_events.c.stream == LOG_CLOCK)
+    rows = connection.execute(query.order_by(_events.c.version)).all()
     return [Correction(row.position, **orjson.loads(row.data)) for row in rows]
 
 
@@ -141,13 +141,13 @@ def state_as_of(connection: Connection, stream: str, *, position: int) -> State 
     # Not beyond the next snapshot: later events of a long stream would be read in vain.
     kept = tables.snapshots
     following = select(func.min(kept.c.version)).where(kept.c.stream == stream, kept.c.position > position)
-    asked = select(_events).where(
+    query = select(_events).where(
         _events.c.stream == stream,
         _events.c.version > since,
         _events.c.version <= func.coalesce(following.scalar_subquery(), NEVER_REACHED),
         _events.c.position <= position,
     )
-    for it in _read(connection, asked, by_version=True):
+    for it in _read(connection, query, by_version=True):
         state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)
     return state
 
@@ -162,6 +162,6 @@ def fold_event(
     return evolve(state, type_, version, position, at, data)
 
 
-def _read(connection: Connection, asked: Select[tuple[object, ...]], *, by_version: bool = False) -> list[Event]:
-    ordered = asked.order_by(_events.c.version if by_version else _events.c.position)
+def _read(connection: Connection, query: Select[tuple[object, ...]], *, by_version: bool = False) -> list[Event]:
+    ordered = query.order_by(_events.c.version if by_version else _events.c.position)
     return [Event._make(row) for row in connection.execute(ordered)]

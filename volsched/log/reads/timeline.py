@@ -27,8 +27,8 @@ def log_curve(connection: Connection, within: Window, *, most: int) -> list[LogP
         return []
     step = max(1, -(-(within.last - within.first + 1) // most))
     wanted = sorted({*range(within.first, within.last + 1, step), within.last})
-    asked = select(_events.c.position, _events.c.at).where(_events.c.position.in_(wanted))
-    return [LogPoint(*row) for row in connection.execute(asked.order_by(_events.c.position))]
+    query = select(_events.c.position, _events.c.at).where(_events.c.position.in_(wanted))
+    return [LogPoint(*row) for row in connection.execute(query.order_by(_events.c.position))]
 
 
 def namespace_curve(
@@ -36,12 +36,12 @@ def namespace_curve(
 ) -> tuple[list[LogPoint], int]:
     """The same of the events about objects of a namespace, and how many there are."""
     about = (_events.c.stream.startswith(f"{noun}/{namespace}/", autoescape=True) for noun in OF_NAMESPACES)
-    asked = (
+    query = (
         select(_events.c.position, _events.c.at)
         .where(or_(*about), _events.c.position.between(within.first, within.last))
         .order_by(_events.c.position)
     )
-    found = [LogPoint(*row) for row in connection.execute(asked)]
-    step = max(1, -(-len(found) // most))
-    ends = found[-1:] if found and (len(found) - 1) % step else []
-    return found[::step] + ends, len(found)
+    points = [LogPoint(*row) for row in connection.execute(query)]
+    step = max(1, -(-len(points) // most))
+    ends = points[-1:] if points and (len(points) - 1) % step else []
+    return points[::step] + ends, len(points)

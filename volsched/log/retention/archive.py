@@ -91,14 +91,14 @@ def _archived_already(connection: Connection, base: Head, until: int) -> StoreEr
 
 def _adopted(connection: Connection, base: Head, until: int, out: Path) -> Manifest:
     """The file of an interrupted archive; a chain of hashes that ends with ours is our history."""
-    found = verify_export(lines_of_file(out))
+    exported = verify_export(lines_of_file(out))
     end = base if until == base.position else event(connection, until)
-    if end is None or (found.last, found.hash) != (until, end.hash) or found.first > base.position + 1:
+    if end is None or (exported.last, exported.hash) != (until, end.hash) or exported.first > base.position + 1:
         raise StoreError(
             f"{out} exists already and is not the archive of positions {base.position + 1} to {until}; "
             "name another file"
         )
-    return found
+    return exported
 
 
 def _take_out(database: Database, manifest: Manifest, out: Path, progress: Progress | None) -> int:

@@ -88,31 +88,31 @@ class Backup:
 def back_up(database: Database, *, out: Path, now: int, progress: Progress | None = None) -> Backup:
     """Write the store into a new file; BrokenLogError where its log is broken."""
     with database.read() as connection:
-        made = _described(connection, now)
+        backup = _described(connection, now)
 
         def fill(text: IO[str]) -> None:
             lines = _Summed()
-            text.write(lines.add(made.dump()))
-            for line in _lines(connection, made, progress):
+            text.write(lines.add(backup.dump()))
+            for line in _lines(connection, backup, progress):
                 text.write(lines.add(line))
             text.write(lines.end())
 
-        write_whole(out, fill, lambda aside: check_backup(lines_of_file(aside)) == made)
-    return made
+        write_whole(out, fill, lambda aside: check_backup(lines_of_file(aside)) == backup)
+    return backup
 
 
 def check_backup(lines: Iterable[str]) -> Backup:
     """Prove a file without any store: its sum, its number of rows, and the chain of its events."""
-    made, rows = read_backup(lines)
-    for table, found in groupby(rows, key=lambda row: row[0]):
+    backup, rows = read_backup(lines)
+    for table, table_rows in groupby(rows, key=lambda row: row[0]):
         if table is not tables.events:
-            _exhaust(found)
+            _exhaust(table_rows)
             continue
         try:
-            _exhaust(linked((Event(**values) for _, values in found), made.log))
+            _exhaust(linked((Event(**values) for _, values in table_rows), backup.log))
         except BrokenLogError as broken:
             raise ExportError(str(broken)) from None
-    return made
+    return backup
 
 
 def _exhaust(found: Iterable[object]) -> None:
@@ -124,9 +124,9 @@ def read_backup(lines: Iterable[str]) -> tuple[Backup, Iterator[Row]]:
     """The file's header, and its rows; after the last row comes the proof that they are complete."""
     rest, sums = iter(lines), _Summed()
     first = next(rest, "")
-    made = _parsed(first)
+    backup = _parsed(first)
     sums.add(first.rstrip("\n"))
-    return made, _rows(made, rest, sums)
+    return backup, _rows(backup, rest, sums)
 
 
 def _described(connection: Connection, now: int) -> Backup:
@@ -141,14 +141,14 @@ def _described(connection: Connection, now: int) -> Backup:
     )
 
 
-def _lines(connection: Connection, made: Backup, progress: Progress | None) -> Iterator[str]:
+def _lines(connection: Connection, backup: Backup, progress: Progress | None) -> Iterator[str]:
     scan = dialect_of(connection.engine).scan
     for table in CARRIED:
         if table is tables.events:
             events = (
                 ()
-                if made.head.position == made.base.position
-                else events_of(connection, manifest_of(connection, now=made.taken_at), progress=progress)
+                if backup.head.position == backup.base.position
+                else events_of(connection, manifest_of(connection, now=backup.taken_at), progress=progress)
             )
             yield from (_line(table, it) for it in events)
             continue
@@ -196,9 +196,9 @@ def _parsed(line: str) -> Backup:
         raise ExportError("line 1: this is not a backup; give a file that volsched backup wrote") from None
 
 
-def _rows(made: Backup, lines: Iterator[str], sums: _Summed) -> Iterator[Row]:
-    readers = {name: _reader(name, columns) for name, columns in made.columns.items() if made.rows.get(name)}
-    left = dict(made.rows)
+def _rows(backup: Backup, lines: Iterator[str], sums: _Summed) -> Iterator[Row]:
+    readers = {name: _reader(name, columns) for name, columns in backup.columns.items() if backup.rows.get(name)}
+    left = dict(backup.rows)
     for line in lines:
         if line.startswith("{"):
             if line != sums.end() or any(left.values()) or next(lines, None) is not None:
@@ -258,7 +258,7 @@ UNSAID = "the backup holds position {position} redacted, and its log says nothin
 
 def restore(database: Database, lines: Iterable[str], *, progress: Progress | None = None) -> Backup:
     """Turn an empty, migrated store into the backup's content; ExportError where the file was altered."""
-    made, rows = read_backup(lines)
+    backup, rows = read_backup(lines)
     with database.write() as connection:
         lock_head(database, connection)
         if not is_pristine(connection):
@@ -266,18 +266,18 @@ def restore(database: Database, lines: Iterable[str], *, progress: Progress | No
         folded: Folded | None = None
         sealed: dict[int, bytes] = {}
         head: dict[str, Any] = {}
-        for table, found in groupby(rows, key=lambda row: row[0]):
+        for table, table_rows in groupby(rows, key=lambda row: row[0]):
             if table is tables.log_head:
-                head = next(found)[1]
+                head = next(table_rows)[1]
             elif table is tables.events:
-                folded = _fold(database, connection, made, found, sealed, progress)
+                folded = _fold(database, connection, backup, table_rows, sealed, progress)
             else:
-                _insert(database, connection, table, found)
+                _insert(database, connection, table, table_rows)
         folded = folded or _begun(connection)
-        _check(made, folded, sealed)
+        _check(backup, folded, sealed)
         write_views(database, connection, folded.states)
         connection.execute(update(tables.log_head).values(head))
-    return made
+    return backup
 
 
 def _begun(connection: Connection) -> Folded:
@@ -288,7 +288,7 @@ def _begun(connection: Connection) -> Folded:
 def _fold(
     database: Database,
     connection: Connection,
-    made: Backup,
+    backup: Backup,
     rows: Iterator[Row],
     sealed: dict[int, bytes],
     progress: Progress | None,
@@ -299,24 +299,24 @@ def _fold(
     def chunks() -> Iterator[list[Event]]:
         while chunk := [Event(**values) for _, values in islice(rows, CHUNK)]:
             database.dialect.insert(connection, tables.events, chunk)
-            for it in chunk:
-                if it.type == REDACTION:
-                    sealed.update(seals_in(it.data))
+            for event in chunk:
+                if event.type == REDACTION:
+                    sealed.update(seals_in(event.data))
             yield chunk
 
     try:
-        fold_chunks(chunks(), folded, progress=progress, seals=made.redacted)
+        fold_chunks(chunks(), folded, progress=progress, seals=backup.redacted)
         check_nouns(folded.states)
     except BrokenLogError as broken:
         raise ExportError(str(broken)) from None
     return folded
 
 
-def _check(made: Backup, folded: Folded, sealed: dict[int, bytes]) -> None:
-    if folded.head != made.head:
+def _check(backup: Backup, folded: Folded, sealed: dict[int, bytes]) -> None:
+    if folded.head != backup.head:
         raise ExportError(f"its log ends at {folded.head.position} with another hash than its first line says")
     for position in folded.redacted:
-        if sealed.get(position) != made.redacted[position]:
+        if sealed.get(position) != backup.redacted[position]:
             raise ExportError(UNSAID.format(position=position))
 
 

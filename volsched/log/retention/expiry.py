@@ -51,8 +51,8 @@ def old_notices(connection: Connection, *, before: int, limit: int) -> list[OldN
     last = last_until(connection, before)
     base = read_base(connection)
     position = last if last is not None else base.position if base.at <= before else 0
-    asked = select(_notices.c.key, _notices.c.rv, _notices.c.about, _notices.c.reason)
-    found = connection.execute(asked.where(_notices.c.rv <= position).order_by(_notices.c.rv).limit(limit))
+    query = select(_notices.c.key, _notices.c.rv, _notices.c.about, _notices.c.reason)
+    found = connection.execute(query.where(_notices.c.rv <= position).order_by(_notices.c.rv).limit(limit))
     return [OldNotice(*row) for row in found]
 
 
@@ -81,18 +81,17 @@ class Retained:
 
 def retained(connection: Connection) -> list[Retained]:
     def of(name: str, table: Table, at: Column[int] | None, kept: str) -> Retained:
-        asked = select(func.count(), func.min(table.c[at.name]) if at is not None else func.max(None))
-        rows, oldest = connection.execute(asked.select_from(table)).one()
+        query = select(func.count(), func.min(table.c[at.name]) if at is not None else func.max(None))
+        rows, oldest = connection.execute(query.select_from(table)).one()
         return Retained(name=name, rows=rows, oldest=oldest, kept=kept)
 
-    it = tables
     return [
-        of("events of the log", it.events, it.events.c.at, POLICY),
-        of("states at the base", it.snapshots, None, "as long as the log"),
-        of("Kubernetes events", it.notices, None, BY_ITSELF.format(name="EVENT")),
-        of("results of commands", it.commands, it.commands.c.at, BY_ITSELF.format(name="COMMAND")),
-        of("finished effects", it.effects_done, it.effects_done.c.done_at, BY_ITSELF.format(name="DONE")),
-        of("queued effects", it.effects, None, "until done or cancelled"),
-        of("bindings", it.bindings, it.bindings.c.planned_at, FOREVER),
-        of("attempts", it.attempts, it.attempts.c.first_at, FOREVER),
+        of("events of the log", tables.events, tables.events.c.at, POLICY),
+        of("states at the base", tables.snapshots, None, "as long as the log"),
+        of("Kubernetes events", tables.notices, None, BY_ITSELF.format(name="EVENT")),
+        of("results of commands", tables.commands, tables.commands.c.at, BY_ITSELF.format(name="COMMAND")),
+        of("finished effects", tables.effects_done, tables.effects_done.c.done_at, BY_ITSELF.format(name="DONE")),
+        of("queued effects", tables.effects, None, "until done or cancelled"),
+        of("bindings", tables.bindings, tables.bindings.c.planned_at, FOREVER),
+        of("attempts", tables.attempts, tables.attempts.c.first_at, FOREVER),
     ]

@@ -97,10 +97,10 @@ def manifest_of(
 
 
 def _hash_at(connection: Connection, position: int) -> bytes:
-    found = event(connection, position)
-    if found is None:
+    last = event(connection, position)
+    if last is None:
         raise BrokenLogError(Finding(problem=MISSING, position=position))
-    return found.hash
+    return last.hash
 
 
 def events_of(connection: Connection, manifest: Manifest, *, progress: Progress | None = None) -> Iterator[Event]:
@@ -109,24 +109,24 @@ def events_of(connection: Connection, manifest: Manifest, *, progress: Progress 
     before = manifest.first - 1
     chunks = scan(connection, tables.events, order="position", after=before, until=manifest.last)
     rows = (Event._make(row) for chunk in chunks for row in chunk)
-    for it in linked(rows, manifest):
-        if progress is not None and it.position % CHUNK == 0:
-            progress(it.position)
-        yield it
+    for event_ in linked(rows, manifest):
+        if progress is not None and event_.position % CHUNK == 0:
+            progress(event_.position)
+        yield event_
 
 
 def linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
     """The events, as long as each is linked to the one before and they end at the manifest's last."""
     position, previous, at = manifest.first - 1, manifest.before, manifest.at
-    for position, it in enumerate(events, start=manifest.first):
-        if it.position != position:
+    for position, event_ in enumerate(events, start=manifest.first):
+        if event_.position != position:
             raise BrokenLogError(Finding(problem=MISSING, position=position))
         if position > manifest.last:
             raise BrokenLogError(Finding(problem=f"the manifest ends at {manifest.last}", position=position))
-        if not links_to(it, previous) and manifest.redacted.get(position) != seal_of(it):
+        if not links_to(event_, previous) and manifest.redacted.get(position) != seal_of(event_):
             raise BrokenLogError(Finding(problem=NOT_LINKED, position=position))
-        previous, at = it.hash, it.at
-        yield it
+        previous, at = event_.hash, event_.at
+        yield event_
     if position != manifest.last:
         raise BrokenLogError(Finding(problem=MISSING, position=position + 1))
     if (previous, at) != (manifest.hash, manifest.at):
@@ -135,11 +135,12 @@ def linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
 
 def write_jsonl(out: IO[str], manifest: Manifest, events: Iterable[Event]) -> None:
     out.write(manifest.dump() + "\n")
-    for it in events:
-        envelope = {name: value for name, value in it._asdict().items() if name not in ("data", "hash")}
+    for event_ in events:
+        envelope = {name: value for name, value in event_._asdict().items() if name not in ("data", "hash")}
         # The data is canonical JSON already.
         out.write(
-            f'{json.dumps(envelope, ensure_ascii=False)[:-1]}, "data": {it.data}, "hash": "{it.hash.hex()}"}}\n'
+            f'{json.dumps(envelope, ensure_ascii=False)[:-1]}, "data": {event_.data}, '
+            f'"hash": "{event_.hash.hex()}"}}\n'
         )
 
 

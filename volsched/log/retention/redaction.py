@@ -150,12 +150,12 @@ def redact(
     done, after = Redacted(until=until), base.position
     while after < until:
         with database.read() as connection:
-            found = list(_found(connection, after, until, what, ends))
-        if found:
-            done = replace(done, events=done.events + len(found), first=done.first or found[0].position)
+            events = list(_found(connection, after, until, what, ends))
+        if events:
+            done = replace(done, events=done.events + len(events), first=done.first or events[0].position)
             if not dry_run:
-                _write(database, base, found, what, ends, actor=actor, now=now, reason=reason)
-        after = found[-1].position if len(found) == STEP else until
+                _write(database, base, events, what, ends, actor=actor, now=now, reason=reason)
+        after = events[-1].position if len(events) == STEP else until
         if progress is not None:
             progress(after)
     return done
@@ -190,7 +190,7 @@ def _found(
 def _write(
     database: Database,
     base: Head,
-    found: list[Event],
+    rewritten: list[Event],
     what: Collection[Redact],
     ends: dict[str, int],
     *,
@@ -198,12 +198,12 @@ def _write(
     now: int,
     reason: str | None,
 ) -> None:
-    first, last = found[0].position, found[-1].position
+    first, last = rewritten[0].position, rewritten[-1].position
     data = {
         "first": first,
         "last": last,
         "what": sorted(what),
-        "seals": {str(it.position): seal_of(it).hex() for it in found},
+        "seals": {str(it.position): seal_of(it).hex() for it in rewritten},
     } | ({} if reason is None else {"reason": reason})
     with database.write() as connection:
         head = lock_head(database, connection)
@@ -221,9 +221,9 @@ def _write(
         )
         connection.execute(
             changed,
-            [{"at_position": it.position, "new_actor": it.actor, "new_data": it.data} for it in found],
+            [{"at_position": it.position, "new_actor": it.actor, "new_data": it.data} for it in rewritten],
         )
         kept = tables.snapshots
-        for stream in {it.stream for it in found if it.stream in ends}:
+        for stream in {it.stream for it in rewritten if it.stream in ends}:
             of_ended = (kept.c.position > base.position, kept.c.position <= ends[stream])
             connection.execute(delete(kept).where(kept.c.stream == stream, *of_ended))
