@@ -236,10 +236,12 @@ class Executor:
 
     def _retry(self, effect: Claimed, error: Exception, now: int) -> ExecutorProgress:
         due = now + max(backoff(effect.attempts), _asked_to_wait(error))
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         is_silence = isinstance(error, (UnansweredError, LockLostError))
         most = max(self.max_attempts, UNANSWERED_ATTEMPTS) if is_silence else self.max_attempts
-        retry_later(self.database, key=effect.key, fence=effect.fence, due=due, error=told, max_attempts=most)
+        retry_later(
+            self.database, key=effect.key, fence=effect.fence, due=due, error=message, max_attempts=most
+        )
         return ExecutorProgress(retried=1)
 
     def continuation(self, now: int) -> Continuation | None:
@@ -249,7 +251,7 @@ class Executor:
             return None
 
         def go_on(progress: Progress) -> list[FollowUp]:
-            found = [
+            follow_ups = [
                 FollowUp(command=self._at_once(effect, position, now), effect=effect.key)
                 for effect, position in progress.effects
                 if effect.kind in AT_ONCE
@@ -261,8 +263,8 @@ class Executor:
                     # An error concerns this leg alone; the controller meets it too, and reports it.
                     with suppress(Exception):
                         command = complete(binding, volume, progress.states)
-                        found += [] if command is None else [FollowUp(command=command)]
-            return found
+                        follow_ups += [] if command is None else [FollowUp(command=command)]
+            return follow_ups
 
         return go_on
 
@@ -300,34 +302,34 @@ class Executor:
 
         return self._command(effect, decide)
 
-    def _called(self, effect: Claimed, seen: dict[str, State], now: int) -> Command:
+    def _called(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
         """Writes as calls; returns the command that records their outcome."""
         may_land = effect.attempts > 1 or effect.position <= self.began_at or effect.kind == UNNOMINATE
         if may_land or effect.kind not in FORWARD:
-            self._look(effect, seen)
+            self._look(effect, known)
         elif effect.kind == BIND_POD:
-            self._note_nomination(seen)
+            self._note_nomination(known)
         fences = may_land and self.cluster.capabilities.can_fence
-        outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen), now, may_land=fences)
+        outcome = self._drive(effect, known, lambda step: self._call(effect, step, known), now, may_land=fences)
 
         def decide(states: States) -> Decision:
             recorded = _recorded(effect, outcome, states, now)
             if effect.kind in (BIND_POD, NOMINATE, UNNOMINATE):
                 return recorded
-            strays = landed_since(effect.binding or "", _leg(effect), recorded, seen, states)
+            strays = landed_since(effect.binding or "", _leg(effect), recorded, known, states)
             return replace(recorded, effects=(*recorded.effects, *strays))
 
         return self._command(effect, decide)
 
-    def _note_nomination(self, seen: dict[str, State]) -> None:
+    def _note_nomination(self, states: dict[str, State]) -> None:
         """The pod at the version of our own write; a version that is not the latest is refused, and looked up."""
-        for stream, state in seen.items():
+        for stream, state in states.items():
             if not stream.startswith("pod/") or not isinstance(state, ObjectState) or state.manifest is None:
                 continue
             ours = self._nominated.pop(uid(state.manifest), None)
             if ours is not None and int(ours) > int(version(state)):
                 newer = merged(state.manifest, {"metadata": {"resourceVersion": ours}})
-                seen[stream] = state._replace(manifest=newer)
+                states[stream] = state._replace(manifest=newer)
 
     def _told(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
         """Tell a pod or a claim. That an object is gone, or an event is refused, is nothing to retry for."""
@@ -389,21 +391,21 @@ class Executor:
             may_land = not write(step) and may_land
         raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times and comes to no end")
 
-    def _call(self, effect: Claimed, step: ClusterWrite, seen: dict[str, State]) -> bool:
+    def _call(self, effect: Claimed, step: ClusterWrite, states: dict[str, State]) -> bool:
         """Whether it was written; if another process was faster, all objects are read again."""
         stream = stream_of(step.kind, step.key)
         reach("executor.calling")
         try:
-            written = self._write(step, seen[stream])
+            written = self._write(step, states[stream])
         except CallRefusedError as refused:
             if refused.refusal in FINAL:
                 raise
             # Another process wrote first, or our own earlier attempt did. The act reads all objects again, because
             # the other write may have completed a claim that the act still takes for unbound.
-            self._look(effect, seen)
+            self._look(effect, states)
             is_written = False
         else:
-            seen[stream] = _seen(written)._replace(assumed=getattr(seen[stream], "assumed", None))
+            states[stream] = _seen(written)._replace(assumed=getattr(states[stream], "assumed", None))
             is_written = True
             if effect.kind == NOMINATE:
                 if len(self._nominated) >= MOST_NOMINATED:
@@ -424,16 +426,16 @@ class Executor:
         self.cluster.bind_pod(step.key, uid=uid(pod), version=step.version, node=node)
         return merged(pod, step.patch)
 
-    def _look(self, effect: Claimed, seen: dict[str, State]) -> None:
+    def _look(self, effect: Claimed, states: dict[str, State]) -> None:
         for stream in effect.data["streams"]:
             noun, key = noun_and_key(stream)
-            found = self.cluster.get(KIND_OF_NOUN[noun].name, key)
-            if found is None:
-                seen.pop(stream, None)
+            manifest = self.cluster.get(KIND_OF_NOUN[noun].name, key)
+            if manifest is None:
+                states.pop(stream, None)
             else:
-                held = seen.get(stream)
+                before = states.get(stream)
                 # Only our log knows assumptions; everything else is as the cluster has it.
-                seen[stream] = _seen(found)._replace(assumed=getattr(held, "assumed", None))
+                states[stream] = _seen(manifest)._replace(assumed=getattr(before, "assumed", None))
 
     def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
         done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")

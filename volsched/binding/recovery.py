@@ -124,17 +124,19 @@ def recover(database: Database, *, owner: str, now: int, dry_run: bool = False) 
 def _look_at_all(database: Database, report: RecoveryReport, owner: str, now: int) -> None:
     after = ""
     with database.read() as connection:
-        parked = {it.binding: it for it in parked_effects(connection, limit=EVERY_PARKED)}
+        parked = {effect.binding: effect for effect in parked_effects(connection, limit=EVERY_PARKED)}
         page = open_bindings(connection, limit=PAGE)
     while page:
         for binding in page:
-            found = _look_at(database, binding, report.dry_run, owner, now)
-            if found is not None and binding in parked:
-                it = parked[binding]
-                remedy = f"volsched effects retry {it.key}"
-                found = replace(found, outcome=Recovered.NEEDS_HUMAN, detail=f"{it.key}: {it.error}; {remedy}")
-            if found is not None:
-                report.found.append(found)
+            recovered = _look_at(database, binding, report.dry_run, owner, now)
+            if recovered is not None and binding in parked:
+                effect = parked[binding]
+                remedy = f"volsched effects retry {effect.key}"
+                recovered = replace(
+                    recovered, outcome=Recovered.NEEDS_HUMAN, detail=f"{effect.key}: {effect.error}; {remedy}"
+                )
+            if recovered is not None:
+                report.found.append(recovered)
         after = page[-1]
         with database.read() as connection:
             page = open_bindings(connection, after=after, limit=PAGE)
@@ -151,12 +153,12 @@ def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: i
         needed = {effect.key: effect for effect in effects_of(binding, state)}
         queued, done = known_effects(database, connection, needed)
     plan = state.plan
-    found = RecoveredBinding(
+    recovered = RecoveredBinding(
         binding=binding, pod=plan["pod"], node=plan["node"], phase=state.state, outcome=Recovered.RESUMED
     )
     if not isinstance(folded, BindingState) or (folded.state, folded.legs) != (state.state, state.legs):
         detail = "its row is not what its events say; run: volsched rebuild"
-        return replace(found, outcome=Recovered.NEEDS_HUMAN, detail=detail)
+        return replace(recovered, outcome=Recovered.NEEDS_HUMAN, detail=detail)
     lost = tuple(_again(effect, state, key in done) for key, effect in needed.items() if key not in queued)
 
     def decide(now_states: States) -> Decision:
@@ -170,8 +172,8 @@ def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: i
         streams = (stream, *context_of(state, states))
         (outcome,) = execute(database, [Command(actor=owner, streams=streams, decide=decide)], now=now)
         if isinstance(outcome, Exception):
-            return replace(found, outcome=Recovered.NEEDS_HUMAN, detail=f"it could not be resumed: {outcome}")
-    return replace(found, outcome=_outcome(state, step), queued=tuple(effect.key for effect in step.effects))
+            return replace(recovered, outcome=Recovered.NEEDS_HUMAN, detail=f"it could not be resumed: {outcome}")
+    return replace(recovered, outcome=_outcome(state, step), queued=tuple(effect.key for effect in step.effects))
 
 
 def _again(effect: NewEffect, state: BindingState, done: bool) -> NewEffect:

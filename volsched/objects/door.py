@@ -166,11 +166,11 @@ def delete(
     return ObjectWrite(kind, key, author, decide)
 
 
-def delete_seen(kind: str, seen: ObjectState, author: Author, *, grace: int | None = 0) -> ObjectWrite:
+def delete_seen(kind: str, state: ObjectState, author: Author, *, grace: int | None = 0) -> ObjectWrite:
     """Delete the object if it still has the version that was read."""
-    manifest = seen.manifest or {}
+    manifest = state.manifest or {}
     uid = metadata(manifest).get("uid")
-    return delete(kind, key_of(kind, manifest), author, uid=uid, version=str(seen.rv), grace=grace)
+    return delete(kind, key_of(kind, manifest), author, uid=uid, version=str(state.rv), grace=grace)
 
 
 def evict(

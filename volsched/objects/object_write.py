@@ -89,7 +89,7 @@ class ObjectWrite:
         object."""
         self.stream = stream_of(kind, key)
         self.admitted = AdmittedWrite(None)
-        self.found: State | None = None
+        self.stored: State | None = None
         self.prepared = False
         self._decide, self._reason, self._reworks = decide, author.reason, reworks
         self.command = Command(actor=author.actor, streams=(self.stream, *beside), decide=self._decided)
@@ -130,8 +130,8 @@ class ObjectWrite:
         """The object's state as the write leaves it, except for the version that the log will assign."""
         event = self.admitted.event
         if event is None:
-            return self.found
-        return evolve(self.found, event.type, version=0, position=0, at=0, data=event.data)
+            return self.stored
+        return evolve(self.stored, event.type, version=0, position=0, at=0, data=event.data)
 
     def _decided(self, states: States) -> Decision:
         found = states.get(self.stream)
@@ -140,7 +140,7 @@ class ObjectWrite:
         return self._note(states, self._decide(states))
 
     def _note(self, states: States, admitted: AdmittedWrite) -> Decision:
-        self.found = states.get(self.stream)
+        self.stored = states.get(self.stream)
         event = admitted.event
         if event is not None and self._reason is not None:
             event = replace(event, data={**event.data, "reason": self._reason})
@@ -152,7 +152,7 @@ class ObjectWrite:
         return Decision(events=(event, *admitted.beside), result=result)
 
     def _answer(self, position: int | None) -> WrittenObject:
-        state = self.found if isinstance(self.found, ObjectState) else None
+        state = self.stored if isinstance(self.stored, ObjectState) else None
         before = state.manifest if state is not None else None
         event = self.admitted.event
         if event is None:

@@ -190,9 +190,9 @@ def _somebody_wrote(event: Event) -> str:
 def named_namespaces(loaded: Iterable[Loaded]) -> list[str]:
     """The objects' namespaces that none of them creates; without those that a server creates itself."""
     given = list(loaded)
-    made = {entry.key for entry in given if entry.kind.name == NAMESPACE}
+    included = {entry.key for entry in given if entry.kind.name == NAMESPACE}
     named = dict.fromkeys(entry.value.meta.namespace for entry in given if entry.kind.namespaced)
-    return [name for name in named if name not in made and name not in SYSTEM_NAMESPACES]
+    return [name for name in named if name not in included and name not in SYSTEM_NAMESPACES]
 
 
 def namespace_manifest(name: str) -> dict[str, object]:

@@ -46,16 +46,16 @@ class LegCompletion:
         return Command(actor=self.actor, streams=streams, decide=lambda now: self._bound(now, *streams))
 
     def _bound(self, states: States, volume: str, claim: str, class_: str) -> Decision:
-        storage_class, wanted, found = (living(states, it) for it in (class_, claim, volume))
-        if storage_class is None or wanted is None or found is None:
+        storage_class, wanted, target = (living(states, it) for it in (class_, claim, volume))
+        if storage_class is None or wanted is None or target is None:
             return NOTHING
-        held = self._class(class_, storage_class)
-        if held.value.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+        parsed = self._class(class_, storage_class)
+        if parsed.value.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
             # The controller would search: only in a delayed class the reserved volume is all that can match.
             return NOTHING
         key, name = noun_and_key(claim)[1], noun_and_key(volume)[1]
-        caches = Caches([(CLAIM, versioned(wanted)), (VOLUME, versioned(found))])
-        caches.put("StorageClass", held)
+        caches = Caches([(CLAIM, versioned(wanted)), (VOLUME, versioned(target))])
+        caches.put("StorageClass", parsed)
         sync = Sync((CLAIM, key), states, 0, caches, _never)
         try:
             drive(sync_claim(caches, _claim(caches, key), rules=VOLSCHED), sync.answer)
@@ -91,9 +91,9 @@ def _waiting_claim(binding: str, volume: str, states: States) -> str | None:
 
 
 def _claim(caches: Caches, key: str) -> Held[Claim]:
-    found = caches.claim(key)
-    assert found is not None
-    return found
+    claim = caches.claim(key)
+    assert claim is not None
+    return claim
 
 
 def _never(kind: str, key: str) -> None:

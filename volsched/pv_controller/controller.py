@@ -210,19 +210,19 @@ class Controller:
 
     def _look(self, kind: str, key: str) -> None:
         stream = stream_of(kind, key)
-        state, found = self.world.states.get(stream), self.world.read(stream)
-        if isinstance(state, ObjectState) and state.manifest is not None and found is not None:
+        state, parsed = self.world.states.get(stream), self.world.read(stream)
+        if isinstance(state, ObjectState) and state.manifest is not None and parsed is not None:
             if self._versions.get((kind, key)) == state.rv:
                 # Only an assumption changed, which concerns the scheduler alone.
                 return
             before = self._caches.held(kind, key)
-            if before is not None and before.meta.uid != found[1].meta.uid:
+            if before is not None and before.meta.uid != parsed[1].meta.uid:
                 # Recreated under the same name before we saw the deletion.
                 self._drop(kind, key)
             elif before is not None and kind == POD:
                 self._release_claims(before.value)
             self._versions[kind, key] = state.rv
-            self._caches.put(kind, Held(*found))
+            self._caches.put(kind, Held(*parsed))
             if kind == CLAIM:
                 self._put_off.pop(key, None)
             if kind in (CLAIM, VOLUME):

@@ -237,130 +237,134 @@ class Operations:
 
     def step(self, now: int, lease: LeaseProof) -> int:
         """Run every operation as far as possible now; returns how many requests were answered."""
-        ready = [it for it in self._running.values() if it.due <= now]
+        ready = [running for running in self._running.values() if running.due <= now]
         progress = 0
         while ready:
             requests: list[tuple[_Running, Command]] = []
-            for it in ready:
-                progress += self._go_on(it, requests, now, lease)
+            for running in ready:
+                progress += self._go_on(running, requests, now, lease)
             if not self._execute(requests, now):
                 break
-            ready = [it for it, _ in requests if it.name in self._running]
+            ready = [running for running, _ in requests if running.name in self._running]
         return progress
 
     def next_due(self) -> int | None:
-        return min((it.due for it in self._running.values()), default=None)
+        return min((running.due for running in self._running.values()), default=None)
 
     def making(self) -> frozenset[str]:
         """Volumes for which storage may exist before the object does."""
-        return frozenset(it.making for it in self._running.values() if it.making)
+        return frozenset(running.making for running in self._running.values() if running.making)
 
     def forget(self, key: Key) -> None:
         """The object is gone; its running operations run to their end."""
-        for name in [name for name, it in self._backoffs.items() if it.key == key]:
+        for name in [name for name, backoff in self._backoffs.items() if backoff.key == key]:
             del self._backoffs[name]
 
     def clear(self) -> None:
         """Another process leads now and restarts unfinished operations."""
-        for it in self._running.values():
-            it.steps.close()
+        for running in self._running.values():
+            running.steps.close()
         self._running.clear()
         self._backoffs.clear()
 
     # --- one operation ----------------------------------------------------------------------------------
 
-    def _go_on(self, it: _Running, requests: list[tuple[_Running, Command]], now: int, lease: LeaseProof) -> int:
+    def _go_on(
+        self, running: _Running, requests: list[tuple[_Running, Command]], now: int, lease: LeaseProof
+    ) -> int:
         """Continue until it needs the store, waits, or ends; returns the number of moves."""
         moves = 0
         while True:
-            if it.request is None:
+            if running.request is None:
                 moves += 1
-                if not self._resume(it, now):
+                if not self._resume(running, now):
                     return moves
-            request = it.request
+            request = running.request
             if isinstance(request, Notice):
                 self._notices.append(request)
-                it.answer(None)
+                running.answer(None)
             elif isinstance(request, Enqueue):
                 self.look_again((request.kind, request.key), now)
-                it.answer(None)
+                running.answer(None)
             elif isinstance(request, Pause):
-                it.answer(None)
-                it.due = now + request.seconds * SECOND
+                running.answer(None)
+                running.due = now + request.seconds * SECOND
                 return moves
             elif isinstance(request, PluginCall):
-                if it.seen and not it.checked and not isinstance(request, Provision):
-                    requests.append((it, door.unchanged(dict(it.seen), actor=self.owner).under(lease)))
+                if running.seen and not running.checked and not isinstance(request, Provision):
+                    requests.append((running, door.unchanged(dict(running.seen), actor=self.owner).under(lease)))
                     return moves
-                if not self._call(it, request, now):
+                if not self._call(running, request, now):
                     return moves
             elif isinstance(request, StoreCall):
-                requests.append((it, self._storing(request, now, lease)))
+                requests.append((running, self._storing(request, now, lease)))
                 return moves
             else:
-                it.fail(SyncError(f"{type(request).__name__} is not for operations"))
+                running.fail(SyncError(f"{type(request).__name__} is not for operations"))
 
-    def _resume(self, it: _Running, now: int) -> bool:
+    def _resume(self, running: _Running, now: int) -> bool:
         """Pass the answer to the operation; False: it has ended."""
-        error, it.error = it.error, None
+        error, running.error = running.error, None
         try:
-            it.request = it.steps.send(it.reply) if error is None else it.steps.throw(error)
+            running.request = running.steps.send(running.reply) if error is None else running.steps.throw(error)
         except StopIteration:
-            self._end(it, now)
+            self._end(running, now)
             return False
         except (SyncError, PluginError, RejectedError):
-            self._back_off(it, now)
+            self._back_off(running, now)
             return False
         return True
 
-    def _end(self, it: _Running, now: int) -> None:
-        del self._running[it.name]
-        self._backoffs.pop(it.name, None)
-        if it.wanted_again:
+    def _end(self, running: _Running, now: int) -> None:
+        del self._running[running.name]
+        self._backoffs.pop(running.name, None)
+        if running.wanted_again:
             # A sync wanted the operation while it ran.
-            self.look_again(it.key, now)
+            self.look_again(running.key, now)
 
-    def _back_off(self, it: _Running, now: int) -> None:
-        del self._running[it.name]
-        if it.making:
-            self.in_doubt(it.making)
-        before = self._backoffs.get(it.name)
+    def _back_off(self, running: _Running, now: int) -> None:
+        del self._running[running.name]
+        if running.making:
+            self.in_doubt(running.making)
+        before = self._backoffs.get(running.name)
         wait = FIRST_BACKOFF if before is None else min(before.wait * 2, LONGEST_BACKOFF)
-        self._backoffs[it.name] = _Backoff(it.key, wait, now + wait)
-        self.look_again(it.key, now + wait)
+        self._backoffs[running.name] = _Backoff(running.key, wait, now + wait)
+        self.look_again(running.key, now + wait)
 
-    def _abandon(self, it: _Running, now: int) -> None:
+    def _abandon(self, running: _Running, now: int) -> None:
         """A precondition no longer holds: sync the object again."""
-        it.steps.close()
-        del self._running[it.name]
-        if it.making:
-            self.in_doubt(it.making)
-        self.look_again(it.key, now)
+        running.steps.close()
+        del self._running[running.name]
+        if running.making:
+            self.in_doubt(running.making)
+        self.look_again(running.key, now)
 
     # --- the provisioner --------------------------------------------------------------------------------
 
-    def _call(self, it: _Running, request: PluginCall, now: int) -> bool:
+    def _call(self, running: _Running, request: PluginCall, now: int) -> bool:
         """False: not finished yet."""
-        it.called_at = now if it.called_at is None else it.called_at
+        running.called_at = now if running.called_at is None else running.called_at
         if isinstance(request, Provision):
-            it.making = request.volume_name
+            running.making = request.volume_name
         try:
             answer = ask(self.provisioners[request.plugin], request, now)
         except PluginError as error:
-            it.fail(error)
+            running.fail(error)
         except Exception as error:
-            it.fail(no_answer(request, f"{type(error).__name__}: {error}"))
+            running.fail(no_answer(request, f"{type(error).__name__}: {error}"))
         else:
-            give_up_at = it.called_at + PATIENCE
+            give_up_at = running.called_at + PATIENCE
             if not isinstance(answer, Unfinished):
-                it.answer(answer)
+                running.answer(answer)
             elif now < give_up_at:
-                it.due = min(max(answer.again_at, now + MILLISECOND), give_up_at)
+                running.due = min(max(answer.again_at, now + MILLISECOND), give_up_at)
                 return False
             else:
-                it.fail(no_answer(request, f"no answer within {PATIENCE // SECOND} s, it may still be running"))
-        it.called_at, it.checked = None, False
-        it.seen.clear()
+                running.fail(
+                    no_answer(request, f"no answer within {PATIENCE // SECOND} s, it may still be running")
+                )
+        running.called_at, running.checked = None, False
+        running.seen.clear()
         return True
 
     # --- the store --------------------------------------------------------------------------------------
@@ -378,33 +382,33 @@ class Operations:
         except Exception:
             # Whether it was committed is unknown; the operations start over and find out.
             self.said.take_back(news)
-            for it, _ in requests:
-                self._abandon(it, now)
+            for running, _ in requests:
+                self._abandon(running, now)
             raise
-        for (it, _), outcome in zip(requests, outcomes[len(news) :], strict=True):
+        for (running, _), outcome in zip(requests, outcomes[len(news) :], strict=True):
             if isinstance(outcome, DeposedError):
                 self.clear()
                 return False
-            self._take(it, outcome, now)
+            self._take(running, outcome, now)
         return True
 
-    def _take(self, it: _Running, outcome: Outcome, now: int) -> None:
+    def _take(self, running: _Running, outcome: Outcome, now: int) -> None:
         """Pass the outcome of a command to its operation."""
-        request = it.request
+        request = running.request
         if not isinstance(outcome, Done):
             if isinstance(request, PluginCall):
-                self._abandon(it, now)
+                self._abandon(running, now)
             else:
-                it.fail(outcome if isinstance(outcome, RejectedError) else SyncError(str(outcome)))
+                running.fail(outcome if isinstance(outcome, RejectedError) else SyncError(str(outcome)))
             return
         if isinstance(request, PluginCall):
-            it.checked = True
+            running.checked = True
             return
         assert isinstance(request, StoreCall)
         stored = stored_by(outcome)
         if isinstance(request, LiveGet):
-            it.seen[stream_of(request.kind, request.key)] = version_of(stored)
-        it.answer(reply_to(request, stored))
+            running.seen[stream_of(request.kind, request.key)] = version_of(stored)
+        running.answer(reply_to(request, stored))
 
     def _telling(self, notice: Notice, now: int) -> Command:
         return door.notice(

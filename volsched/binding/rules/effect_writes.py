@@ -287,13 +287,13 @@ def _release(
 def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite | Undecided | Outcome:
     """On a cluster that never unbinds: clear what the safe table allows, at the versions that were judged."""
     claim, volume = _claim(leg, states), living(states, f"volume/{leg.volume}")
-    held = None if claim is None else claim.manifest
+    manifest = None if claim is None else claim.manifest
     if leg.dynamic:
-        row = dynamic_row(binding, leg.claim_uid, held)
+        row = dynamic_row(binding, leg.claim_uid, manifest)
     elif volume is None or volume.manifest is None:
         return LegOutcome(phase=LegPhase.RELEASED, reason=volume_gone(leg.volume))
     else:
-        row = static_row(binding, leg.volume or "", leg.claim_uid, held, volume.manifest)
+        row = static_row(binding, leg.volume or "", leg.claim_uid, manifest, volume.manifest)
     match ACTIONS[row]:
         case SafeAction.RETAIN:
             return _retained(REASONS[row])
@@ -309,7 +309,7 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
             )
     if leg.dynamic:
         assert claim is not None
-        dropped = dict.fromkeys((*selections(held or {}), BINDING_STAMP))
+        dropped = dict.fromkeys((*selections(manifest or {}), BINDING_STAMP))
         return _claim_write(leg, claim, {"metadata": {"annotations": dropped}})
     assert volume is not None
     patch = unbind_patch(volume.manifest or {})
@@ -319,22 +319,24 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
 def _release_static(binding: str, leg: LegState, states: States, guards: Guards) -> EffectWrite | Outcome:
     """Claim before volume, mark last: no process can complete the binding or take the volume half way."""
     volume, claim = living(states, f"volume/{leg.volume}"), _claim(leg, states)
-    held = {} if claim is None or claim.manifest is None else claim.manifest
+    manifest = {} if claim is None or claim.manifest is None else claim.manifest
     if volume is None or volume.manifest is None or not _is_written(volume.manifest, binding, leg, guards):
         return _unmark(binding, leg, claim) or _nothing_left(volume, leg)
     if claim is None and status(volume.manifest).get("phase") in USED_PHASES:
         return _retained(CLAIM_GONE)
     # A claim that points at another volume can never be bound to this one.
-    elsewhere = spec(held).get("volumeName", leg.volume) not in ("", leg.volume)
+    elsewhere = spec(manifest).get("volumeName", leg.volume) not in ("", leg.volume)
     if claim is not None and not elsewhere:
-        kept = _why_kept(held, guards)
+        kept = _why_kept(manifest, guards)
         if kept is not None:
             return _unmark(binding, leg, claim) or _retained(kept)
-        if not is_being_deleted(held):
-            if ROLLBACK not in annotations(held):
+        if not is_being_deleted(manifest):
+            if ROLLBACK not in annotations(manifest):
                 return _claim_write(leg, claim, {"metadata": {"annotations": {ROLLBACK: binding}}})
-            if spec(held).get("volumeName"):
-                dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, *selections(held)))}}
+            if spec(manifest).get("volumeName"):
+                dropped = {
+                    "metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, *selections(manifest)))}
+                }
                 return _claim_write(leg, claim, {"spec": {"volumeName": None}, **dropped})
     return EffectWrite(
         kind="PersistentVolume", key=leg.volume or "", patch=unbind_patch(volume.manifest), version=version(volume)
@@ -371,16 +373,16 @@ def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards
     claim = _claim(leg, states)
     if claim is None or claim.manifest is None:
         return LegOutcome(phase=LegPhase.RELEASED, reason=f'PersistentVolumeClaim "{leg.claim}" is gone')
-    held = claim.manifest
-    if claim_is_bound(held):
-        return _retained(_why_bound_is_kept(held, guards))
-    if _stamp(claim) != binding and (guards.stamp or SELECTED_NODE not in annotations(held)):
+    manifest = claim.manifest
+    if claim_is_bound(manifest):
+        return _retained(_why_bound_is_kept(manifest, guards))
+    if _stamp(claim) != binding and (guards.stamp or SELECTED_NODE not in annotations(manifest)):
         return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason if leg.state == LegPhase.RELEASING else None)
-    ordered = any(key in annotations(held) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER))
+    ordered = any(key in annotations(manifest) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER))
     # A provisioner that removes the node has refused for good; one that is not sure keeps it.
-    if spec(held).get("volumeName") or (ordered and SELECTED_NODE in annotations(held)):
+    if spec(manifest).get("volumeName") or (ordered and SELECTED_NODE in annotations(manifest)):
         return _retained(STILL_PROVISIONING)
-    dropped = dict.fromkeys((*selections(held), BINDING_STAMP))
+    dropped = dict.fromkeys((*selections(manifest), BINDING_STAMP))
     return _claim_write(leg, claim, {"metadata": {"annotations": dropped}})
 
 
@@ -395,17 +397,17 @@ def _bind_pod(
     if state.state != Phase.COMMITTING:
         return None
     pod = living(states, pod_stream(state))
-    held = {} if pod is None or pod.manifest is None else pod.manifest
-    if pod is not None and uid(held) == state.plan["pod_uid"] and spec(held).get("nodeName"):
-        runs_on = spec(held)["nodeName"]
+    manifest = {} if pod is None or pod.manifest is None else pod.manifest
+    if pod is not None and uid(manifest) == state.plan["pod_uid"] and spec(manifest).get("nodeName"):
+        runs_on = spec(manifest)["nodeName"]
         if runs_on == state.plan["node"]:
             return PodOutcome(bound=True)
         return PodOutcome(bound=False, reason=pod_bound_meanwhile(state.plan["pod"], runs_on))
     blocked = _why_not_bound(state, states)
     if blocked is None and pod is not None:
-        patch = placing_patch(held, state.plan["node"], now)
+        patch = placing_patch(manifest, state.plan["node"], now)
         return EffectWrite(kind="Pod", key=state.plan["pod"], patch=patch, version=version(pod))
-    if may_land and pod is not None and uid(held) == state.plan["pod_uid"]:
+    if may_land and pod is not None and uid(manifest) == state.plan["pod_uid"]:
         return FenceWrite(kind="Pod", key=state.plan["pod"], version=version(pod))
     return blocked
 

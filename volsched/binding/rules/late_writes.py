@@ -47,17 +47,17 @@ def writers_of(manifest: Manifest) -> tuple[str, ...]:
 
 def undoing(stream: str, manifest: Manifest, states: States) -> tuple[NewEffect, ...]:
     """The effects that undo the late writes on this object, if there are any."""
-    found: list[NewEffect] = []
+    effects: list[NewEffect] = []
     for binding in writers_of(manifest):
         state = states.get(binding_stream(binding))
         for index, leg in enumerate(state.legs if isinstance(state, BindingState) else ()):
             if _is_stray(binding, leg, stream, manifest):
-                found.append(_undo(binding, index, leg, manifest))
-    return tuple(found)
+                effects.append(_undo(binding, index, leg, manifest))
+    return tuple(effects)
 
 
 def landed_since(
-    binding: str, index: int, recorded: Decision, seen: States, states: States
+    binding: str, index: int, recorded: Decision, before: States, states: States
 ) -> tuple[NewEffect, ...]:
     """The same for a leg that is recorded now: the mirror has a newer version than the act read."""
     state = states.get(binding_stream(binding))
@@ -66,7 +66,7 @@ def landed_since(
     moves = [event.data for event in recorded.events if event.type == "LegMoved"]
     leg = state.legs[index]._replace(written_rv=None, **({"state": moves[-1]["state"]} if moves else {}))
     for stream in dict.fromkeys((_written_stream(leg), f"claim/{leg.claim}")):
-        looked_at, mirrored = living(seen, stream), living(states, stream)
+        looked_at, mirrored = living(before, stream), living(states, stream)
         if looked_at is None or mirrored is None or mirrored.manifest is None:
             continue
         if _number(mirrored) > _number(looked_at) and _is_stray(binding, leg, stream, mirrored.manifest):

@@ -115,14 +115,14 @@ def _judge_static(leg: LegState, claim: Manifest, node: Manifest, states: States
 def _judge_dynamic(
     binding: BindingState, leg: LegState, claim: ObjectState, node: Manifest, states: States
 ) -> Verdict:
-    held = claim.manifest or {}
+    manifest = claim.manifest or {}
     if _is_behind(claim, leg):
         return WAIT
-    if not annotations(held):
+    if not annotations(manifest):
         return Failed(reasons.selected_node_reset(_name(leg)))
-    if annotations(held).get(SELECTED_NODE) != binding.plan["node"]:
+    if annotations(manifest).get(SELECTED_NODE) != binding.plan["node"]:
         return Failed(reasons.provisioning_failed(_name(leg)))
-    return _judge_volume_of(held, node, states)
+    return _judge_volume_of(manifest, node, states)
 
 
 def _judge_volume_of(claim: Manifest, node: Manifest, states: States) -> Verdict:
@@ -191,7 +191,7 @@ def _changed(leg: LegState, states: States) -> Failed | None:
     if claim_is_bound(manifest_of(states, f"claim/{leg.claim}") or {}):
         return Failed(reasons.claim_bound_meanwhile(leg.claim))
     named = f'PVC "{leg.claim}"' if leg.dynamic else f'pv "{leg.volume}"'
-    held = living(states, f"claim/{leg.claim}" if leg.dynamic else f"volume/{leg.volume}")
-    if held is None:
+    written = living(states, f"claim/{leg.claim}" if leg.dynamic else f"volume/{leg.volume}")
+    if written is None:
         return Failed(f"{named} {reasons.NOT_FOUND}")
-    return Failed(reasons.changed_since_reserved(named)) if version(held) != leg.rv else None
+    return Failed(reasons.changed_since_reserved(named)) if version(written) != leg.rv else None

@@ -164,11 +164,11 @@ def _check_pod(request: Plan, states: States) -> None:
 
 
 def _is_coming(states: States, pod: str, node: str) -> bool:
-    held = living(states, f"pod/{pod}")
-    if held is None or held.manifest is None:
+    state = living(states, f"pod/{pod}")
+    if state is None or state.manifest is None:
         return False
-    assumed = held.assumed is not None and held.assumed.patch == pod_patch(node)
-    return assumed or spec(held.manifest).get("nodeName") == node
+    assumed = state.assumed is not None and state.assumed.patch == pod_patch(node)
+    return assumed or spec(state.manifest).get("nodeName") == node
 
 
 def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[NewEvent]:

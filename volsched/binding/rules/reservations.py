@@ -131,27 +131,27 @@ class NodeChoice:
 
 def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> NodeChoice:
     """The choice for the claim on the node; raises one of the errors above if there is none."""
-    held = _claim_to_bind(snapshot, claim, profile)
+    unbound = _claim_to_bind(snapshot, claim, profile)
     place = snapshot.nodes.get(node)
     if place is None:
         raise NoSuchObjectError(f'node "{node}" does not exist; see volsched get nodes')
     user = Pod(
-        meta=Metadata(name=f"{held.name}-user", namespace=held.meta.namespace),
-        volumes=(PodVolume(name="data", claim_name=held.name),),
+        meta=Metadata(name=f"{unbound.name}-user", namespace=unbound.meta.namespace),
+        volumes=(PodVolume(name="data", claim_name=unbound.name),),
     )
     volumes_alone = replace(profile, before_volumes=(), after_volumes=())
-    found = attempt(snapshot, user, profile=volumes_alone, only={place.name})
-    if found.chosen is None:
+    decision = attempt(snapshot, user, profile=volumes_alone, only={place.name})
+    if decision.chosen is None:
         status, _ = prefilter(snapshot, user, profile=profile)
-        refused = next((it.status for it in found.verdicts), status)
+        refused = next((it.status for it in decision.verdicts), status)
         why = "; ".join(refused.reasons)
         raise NothingFitsError(f'nothing fits claim "{claim}" on node "{node}": {why}')
-    answer = found.chosen.answer
+    answer = decision.chosen.answer
     if answer.bindings:
-        return NodeChoice(held, node, answer.bindings[0].volume.name)
+        return NodeChoice(unbound, node, answer.bindings[0].volume.name)
     published = answer.provisions[0].capacity
-    room = None if published is None else PromisedCapacity(published.key, profile.bytes_of(held.size))
-    return NodeChoice(held, node, None, profile.writes_alpha_annotations, room)
+    room = None if published is None else PromisedCapacity(published.key, profile.bytes_of(unbound.size))
+    return NodeChoice(unbound, node, None, profile.writes_alpha_annotations, room)
 
 
 def bind_event(choice: NodeChoice, states: States, *, reason: str) -> NewEvent:

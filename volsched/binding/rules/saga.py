@@ -100,16 +100,16 @@ def open_binding(binding: str, states: States) -> BindingState | None:
 
 def context_of(state: BindingState, states: States) -> tuple[str, ...]:
     """The streams that decide how the binding continues; volumes of provisioned claims as far as known."""
-    found = [pod_stream(state), node_stream(state)]
+    streams = [pod_stream(state), node_stream(state)]
     for leg in state.legs:
-        found.append(f"claim/{leg.claim}")
+        streams.append(f"claim/{leg.claim}")
         claim = living(states, f"claim/{leg.claim}")
         volume = leg.volume or (spec(claim.manifest).get("volumeName") if claim and claim.manifest else None)
         if volume:
-            found.append(f"volume/{volume}")
+            streams.append(f"volume/{volume}")
         if leg.joins is not None:
-            found.append(binding_stream(leg.joins))
-    return tuple(found)
+            streams.append(binding_stream(leg.joins))
+    return tuple(streams)
 
 
 def record_leg(binding: str, index: int, outcome: LegOutcome, states: States) -> Decision:
@@ -272,13 +272,13 @@ def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
         return (_effect(binding, "pod", BIND_POD, {"streams": streams}),)
     if state.state == Phase.PREBINDING and _is_unnominated(state):
         return (_effect(binding, "nomination", NOMINATE, {"streams": (pod_stream(state),)}, queue=PREBIND),)
-    found = []
+    effects = []
     for index, leg in enumerate(state.legs):
         if leg.state == LegPhase.ASSUMED:
-            found.append(_leg_effect(binding, index, ANNOTATE if leg.dynamic else PREBIND, leg))
+            effects.append(_leg_effect(binding, index, ANNOTATE if leg.dynamic else PREBIND, leg))
         elif leg.state == LegPhase.RELEASING:
-            found.append(_leg_effect(binding, index, RELEASE, leg))
-    return tuple(found)
+            effects.append(_leg_effect(binding, index, RELEASE, leg))
+    return tuple(effects)
 
 
 def moved(

@@ -168,9 +168,9 @@ def _priority(pod: Manifest, states: States) -> _Priority:
     if name in SYSTEM_PRIORITIES:
         return _Priority(SYSTEM_PRIORITIES[name])
     for stream in priority_streams(POD, pod):
-        found = _living(states.get(stream))
-        if found is not None:
-            return _Priority(number_at(found, "value") or 0, text_at(found, "preemptionPolicy") or PREEMPTS)
+        class_ = _living(states.get(stream))
+        if class_ is not None:
+            return _Priority(number_at(class_, "value") or 0, text_at(class_, "preemptionPolicy") or PREEMPTS)
     raise ForbiddenError(f"no PriorityClass with name {name} was found")
 
 

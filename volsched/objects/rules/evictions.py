@@ -81,9 +81,9 @@ def _charged(pod: Manifest, budgets: Mapping[str, State | None], now: str) -> tu
     stream, budget = covering[0]
     if not is_healthy(pod) and _spares_unhealthy(budget):
         return ()
-    told = status(budget)
-    _refuse(budget, told)
-    left = {**told, "disruptionsAllowed": int(told["disruptionsAllowed"]) - 1}
+    before = status(budget)
+    _refuse(budget, before)
+    left = {**before, "disruptionsAllowed": int(before["disruptionsAllowed"]) - 1}
     return (changed_event(stream, {"status": with_condition(left, now)}),)
 
 

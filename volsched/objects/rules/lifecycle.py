@@ -297,9 +297,9 @@ def unresolved(kind: Kind, manifest: Manifest, claims: Mapping[str, str]) -> Ite
     key = f"{ref.get('namespace')}/{ref.get('name')}"
     if claims.get(key) == wanted:
         return
-    found = f"has uid {claims[key]}" if key in claims else "is not in the input"
+    problem = f"has uid {claims[key]}" if key in claims else "is not in the input"
     message = (
-        f"names a claim that did not come along: {CLAIM} {key} {found}, and the volume would be reclaimed; "
+        f"names a claim that did not come along: {CLAIM} {key} {problem}, and the volume would be reclaimed; "
         "add the claims of the same moment (kubectl get pv,pvc -A -o yaml), "
         "or leave the uid out to reserve it by name"
     )

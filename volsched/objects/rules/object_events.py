@@ -75,9 +75,13 @@ def notice_event(
     binding: str | None = None,
 ) -> NewEvent:
     """`state` is that of the notice's stream; `now` is an RFC 3339 time."""
-    held = state.manifest if isinstance(state, ObjectState) else None
-    if held is not None:
-        patch: dict[str, Any] = {"count": int(held.get("count", 1)) + 1, "lastTimestamp": now, "message": message}
+    told_before = state.manifest if isinstance(state, ObjectState) else None
+    if told_before is not None:
+        patch: dict[str, Any] = {
+            "count": int(told_before.get("count", 1)) + 1,
+            "lastTimestamp": now,
+            "message": message,
+        }
         return NewEvent(stream=stream, type="NoticeChanged", data={"patch": patch}, binding=binding)
     _, namespace, name = stream.split("/", 2)
     about = {
@@ -105,10 +109,12 @@ def notice_event(
 
 def last_told(state: State | None) -> tuple[int, str]:
     """How often a notice was emitted, and when last; (0, "") if never."""
-    held = state.manifest if isinstance(state, ObjectState) else None
-    if held is None:
+    notice = state.manifest if isinstance(state, ObjectState) else None
+    if notice is None:
         return 0, ""
-    return int(held.get("count", 1)), str(held.get("lastTimestamp") or metadata(held).get("creationTimestamp", ""))
+    return int(notice.get("count", 1)), str(
+        notice.get("lastTimestamp") or metadata(notice).get("creationTimestamp", "")
+    )
 
 
 # Why the write of an object is refused, each with its HTTP status. Nothing was changed then.

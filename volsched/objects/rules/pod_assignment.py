@@ -66,10 +66,10 @@ def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: s
 
 
 def _found(state: State | None, key: str, uid: str) -> Manifest:
-    found = state.manifest if isinstance(state, ObjectState) else None
-    if found is None or metadata(found).get("uid") != uid:
+    pod = state.manifest if isinstance(state, ObjectState) else None
+    if pod is None or metadata(pod).get("uid") != uid:
         raise NotFoundError(f'Pod "{key}" with uid {uid} not found')
-    return found
+    return pod
 
 
 def _changed(key: str, patch: Manifest) -> NewEvent:

@@ -50,9 +50,9 @@ def with_status(manifest: Manifest, **fields: Any) -> Changed:
 def with_annotations(
     manifest: Manifest, *, drop: Iterable[str] = (), add: Mapping[str, str] | None = None
 ) -> Changed:
-    held: Mapping[str, str] = manifest["metadata"].get("annotations") or {}
+    before: Mapping[str, str] = manifest["metadata"].get("annotations") or {}
     dropped = frozenset(drop)
-    kept = {key: value for key, value in held.items() if key not in dropped} | dict(add or {})
+    kept = {key: value for key, value in before.items() if key not in dropped} | dict(add or {})
     return _within(manifest, "metadata", {"annotations": kept or None})
 
 

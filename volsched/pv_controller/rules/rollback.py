@@ -205,12 +205,12 @@ def _related(view: View, claim: Claim) -> bool:
 
 
 def _volumes_with(view: View, claim: Claim, uid: str) -> list[Held[Volume]]:
-    found = [
+    volumes = [
         held
         for held in view.volumes_reserved_for(claim.key)
         if held.value.claim_ref is not None and held.value.claim_ref.uid == uid
     ]
-    return sorted(found, key=lambda held: held.value.name)
+    return sorted(volumes, key=lambda held: held.value.name)
 
 
 def _complete(claim: Held[Claim]) -> Steps[None]:
@@ -254,7 +254,7 @@ def return_volume(name: str, states: States, *, reason: str, by: str, now: str) 
     if refusal is not None:
         raise ReleaseRefusedError(f'PersistentVolume "{name}" {refusal}')
     ref = claim_of(volume) or {}
-    held = f"{ref.get('namespace')}/{ref.get('name')} with uid {ref.get('uid')}" if ref else "no claim"
+    holder = f"{ref.get('namespace')}/{ref.get('name')} with uid {ref.get('uid')}" if ref else "no claim"
     patch = {
         "metadata": {"annotations": dict.fromkeys(BINDING_MARKS)},
         "spec": {"claimRef": None},
@@ -265,7 +265,7 @@ def return_volume(name: str, states: States, *, reason: str, by: str, now: str) 
         changed_event(f"volume/{name}", patch, reason=reason),
         notice_event(
             states.get(place), place, kind=VOLUME, key=name, uid=uid(volume), type_="Normal", reason=RETURNED,
-            message=f"returned to {AVAILABLE} by {by}: {reason} (it held the data of {held})",
+            message=f"returned to {AVAILABLE} by {by}: {reason} (it held the data of {holder})",
             component=COMPONENT, now=now,
         ),
     )  # fmt: skip

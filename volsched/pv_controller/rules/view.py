@@ -173,10 +173,10 @@ class Caches:
 
     # --- indexes ----------------------------------------------------------------------------------------
 
-    def _index(self, held: Held[Any]) -> None:
-        key, value = held.meta.key, held.value
+    def _index(self, cached: Held[Any]) -> None:
+        key, value = cached.meta.key, cached.value
         for index, entry in self._places(value):
-            index[entry][key] = held
+            index[entry][key] = cached
         if isinstance(value, Volume):
             self._grouped[mode_group(value)].add(key)
             if value.claim_ref is None:
