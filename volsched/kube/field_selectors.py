@@ -28,13 +28,13 @@ def field_terms(text: str) -> FieldSelector:
     terms: list[FieldTerm] = []
     place = 0
     while place < len(text):
-        found = _TERM.match(text, place)
-        if found is None:
+        match = _TERM.match(text, place)
+        if match is None:
             part = text[place:].split(",")[0]
             raise FieldSelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
-        equal = found["operator"] != "!="
-        terms.append(FieldTerm(found["field"].strip(), equal, _ESCAPE.sub(r"\1", found["value"].strip())))
-        place = found.end()
+        equal = match["operator"] != "!="
+        terms.append(FieldTerm(match["field"].strip(), equal, _ESCAPE.sub(r"\1", match["value"].strip())))
+        place = match.end()
     return tuple(terms)
 
 

@@ -159,15 +159,15 @@ def is_within(path: FieldPath, fields: Iterable[FieldPath]) -> bool:
 def to_fields_v1(fields: FieldSet) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path in sorted(fields):
-        held = tree
+        level = tree
         for step in path:
-            held = held.setdefault(step, {})
+            level = level.setdefault(step, {})
     members = {path for path in fields if is_inner(path, fields)}
     for path in members:
-        held = tree
+        level = tree
         for step in path:
-            held = held[step]
-        held["."] = {}
+            level = level[step]
+        level["."] = {}
     return tree
 
 
@@ -176,15 +176,15 @@ def is_inner(path: FieldPath, fields: FieldSet) -> bool:
 
 
 def from_fields_v1(tree: Mapping[str, Any], at: FieldPath = ()) -> FieldSet:
-    found: set[FieldPath] = set()
+    paths: set[FieldPath] = set()
     for step, below in tree.items():
         if step == ".":
-            found.add(at)
+            paths.add(at)
         elif below:
-            found |= from_fields_v1(below, (*at, step))
+            paths |= from_fields_v1(below, (*at, step))
         else:
-            found.add((*at, step))
-    return frozenset(found)
+            paths.add((*at, step))
+    return frozenset(paths)
 
 
 def path_text(path: FieldPath) -> str:

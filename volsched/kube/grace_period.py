@@ -14,20 +14,20 @@ DEFAULT_SECONDS = 30
 ENDED = ("Succeeded", "Failed")
 
 
-def grace_seconds(pod: Manifest, asked: int | None) -> int:
+def grace_seconds(pod: Manifest, requested: int | None) -> int:
     """The grace period of a pod; `asked` is that of the request, None: the pod's own."""
     if not spec(pod).get("nodeName") or status(pod).get("phase") in ENDED:
         return 0
     own = spec(pod).get("terminationGracePeriodSeconds")
-    return _at_least_one(asked if asked is not None else DEFAULT_SECONDS if own is None else int(own))
+    return _at_least_one(requested if requested is not None else DEFAULT_SECONDS if own is None else int(own))
 
 
-def shortened(pod: Manifest, asked: int | None, now: str) -> dict[str, Any] | None:
+def shortened(pod: Manifest, requested: int | None, now: str) -> dict[str, Any] | None:
     """The change of a terminating pod that is deleted again; None: nothing changes.
 
     The grace period can only shrink, and never ends in the past.
     """
-    left, wanted = time_left(pod), None if asked is None else _at_least_one(asked)
+    left, wanted = time_left(pod), None if requested is None else _at_least_one(requested)
     if wanted is None or wanted >= left:
         return None
     end = later(str(metadata(pod)["deletionTimestamp"]), wanted - left)

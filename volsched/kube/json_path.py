@@ -144,8 +144,8 @@ def _path(text: str) -> Path:
     steps: list[Step] = []
     place = 0
     while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None or found.end() == place:
+        match = _TOKEN.match(text, place)
+        if match is None or match.end() == place:
             rest = text[place:]
             if rest.strip() in ("", "."):
                 break
@@ -153,24 +153,24 @@ def _path(text: str) -> Path:
                 f'"{text[:80]}" is no path from "{rest[:20]}" on; write one such as .spec.claimRef.name, '
                 "[0], [*] or ['a.b/c']"
             )
-        steps.append(_step(found))
-        place = found.end()
+        steps.append(_step(match))
+        place = match.end()
     return tuple(steps)
 
 
-def _step(found: re.Match[str]) -> Step:
-    if found["below"] is not None:
-        return _below(found["below"])
-    if found["index"] is not None:
-        return _item(int(found["index"]))
-    if found["first"] is not None:
-        return _slice(int(found["first"] or 0), int(found["last"]) if found["last"] else None)
-    if found["names"] is not None:
-        return _fields([it[1:-1] for it in re.findall(r"'[^']*'|\"[^\"]*\"", found["names"])])
-    if found["test"] is not None:
-        return _chosen(found["test"])
-    if found["name"] is not None:
-        return _fields([re.sub(r"\\(.)", r"\1", found["name"])])
+def _step(match: re.Match[str]) -> Step:
+    if match["below"] is not None:
+        return _below(match["below"])
+    if match["index"] is not None:
+        return _item(int(match["index"]))
+    if match["first"] is not None:
+        return _slice(int(match["first"] or 0), int(match["last"]) if match["last"] else None)
+    if match["names"] is not None:
+        return _fields([it[1:-1] for it in re.findall(r"'[^']*'|\"[^\"]*\"", match["names"])])
+    if match["test"] is not None:
+        return _chosen(match["test"])
+    if match["name"] is not None:
+        return _fields([re.sub(r"\\(.)", r"\1", match["name"])])
     return _children
 
 
@@ -215,12 +215,12 @@ def _below(name: str) -> Step:
 
 
 def _chosen(test: str) -> Step:
-    found = _TEST.fullmatch(test)
-    if found is None:
+    match = _TEST.fullmatch(test)
+    if match is None:
         raise JsonPathError(f'"{test[:80]}" is no test; write [?(@.type=="Ready")]')
-    path = _path(found["path"])
-    wanted = _wanted(found["value"])
-    compare = _COMPARE[found["operator"]] if found["operator"] else None
+    path = _path(match["path"])
+    wanted = _wanted(match["value"])
+    compare = _COMPARE[match["operator"]] if match["operator"] else None
 
     def holds(value: Any) -> bool:
         values = values_at(path, value)

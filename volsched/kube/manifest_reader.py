@@ -215,12 +215,12 @@ def read_manifest(kind: Kind, raw: Manifest) -> tuple[dict[str, Any], Object | N
     manifest = with_defaults(kind, raw)
     nulls = dict.fromkeys(null_items(manifest))
     reading = read_shape(kind, manifest)
-    found = [
+    defects = [
         *(Defect(path, _NULL_ITEM) for path in nulls),
         *(it for it in reading.defects if it.path not in nulls),
     ]
     # Types that no value of ours reads: templates, and what is only kept.
-    return manifest, reading.value, found or [Defect((), why) for why in wrong_types(kind, manifest)]
+    return manifest, reading.value, defects or [Defect((), why) for why in wrong_types(kind, manifest)]
 
 
 def dump_manifests(manifests: Iterable[Manifest]) -> str:

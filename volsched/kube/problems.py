@@ -90,14 +90,14 @@ class Problem:
 
 def problem_lines(problems: Iterable[Problem]) -> list[str]:
     """A line each; a text that several share is printed with the first."""
-    told: set[str] = set()
+    mentioned: set[str] = set()
     lines = []
     for problem in problems:
         defect = problem.defect
-        if isinstance(defect, Defect) and defect.aside in told:
+        if isinstance(defect, Defect) and defect.aside in mentioned:
             problem = replace(problem, defect=replace(defect, aside=""))
         lines.append(str(problem))
-        told |= {defect.aside} if isinstance(defect, Defect) else set()
+        mentioned |= {defect.aside} if isinstance(defect, Defect) else set()
     return lines
 
 

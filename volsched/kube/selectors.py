@@ -281,13 +281,13 @@ def parse_label_selector(text: str) -> LabelSelector:
 
 
 def _requirement(text: str, place: int) -> tuple[Requirement, int]:
-    if found := _SET.match(text, place):
-        values = tuple(value.strip() for value in found["values"].split(","))
-        return Requirement(found["key"], "In" if found["operator"] == "in" else "NotIn", values), found.end()
-    if found := _EQUAL.match(text, place):
+    if match := _SET.match(text, place):
+        values = tuple(value.strip() for value in match["values"].split(","))
+        return Requirement(match["key"], "In" if match["operator"] == "in" else "NotIn", values), match.end()
+    if match := _EQUAL.match(text, place):
         return Requirement(
-            found["key"], "NotIn" if found["operator"] == "!=" else "In", (found["value"],)
-        ), found.end()
-    if found := _EXISTS.match(text, place):
-        return Requirement(found["key"], "DoesNotExist" if found["not"] else "Exists"), found.end()
+            match["key"], "NotIn" if match["operator"] == "!=" else "In", (match["value"],)
+        ), match.end()
+    if match := _EXISTS.match(text, place):
+        return Requirement(match["key"], "DoesNotExist" if match["not"] else "Exists"), match.end()
     raise SelectorTextError(f'selector "{text}" cannot be read from "{text[place:].strip()}" on; {SYNTAX}')

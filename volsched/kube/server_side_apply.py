@@ -241,16 +241,16 @@ def _joined(live: FieldStep | None, config: FieldStep) -> Any:
 
 def _interleaved(ours: list[FieldStep], theirs: list[FieldStep], join: Callable[[FieldStep], Any]) -> list[Any]:
     """Items in the order of the manifest; items it does not name keep their places between them."""
-    named, made, left = {part.name for part in theirs}, list[Any](), list(theirs)
+    named, items, left = {part.name for part in theirs}, list[Any](), list(theirs)
     for part in ours:
         if part.name not in named:
-            made.append(part.value)
+            items.append(part.value)
             continue
         at = next((index for index, it in enumerate(left) if it.name == part.name), None)
         if at is not None:
-            made += [join(it) for it in left[: at + 1]]
+            items += [join(it) for it in left[: at + 1]]
             left = left[at + 1 :]
-    return [*made, *(join(it) for it in left)]
+    return [*items, *(join(it) for it in left)]
 
 
 def _parts(value: Any, type_: str, topology: Topology) -> list[FieldStep] | None:

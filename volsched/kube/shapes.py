@@ -74,13 +74,13 @@ class _Part:
 
 
 def _mapping_defects(kind: Kind, manifest: Manifest) -> Iterator[Defect]:
-    found: dict[Path, Defect] = {}
+    defects: dict[Path, Defect] = {}
     for name in _TOP:
         if name in manifest and not isinstance(manifest[name], dict):
-            found[(name,)] = Defect((name,), NOT_A_MAPPING, shown(manifest[name]))
+            defects[(name,)] = Defect((name,), NOT_A_MAPPING, shown(manifest[name]))
     for defect in _holder_defects(kind.value, manifest, ()):
-        found.setdefault(defect.path, defect)
-    return iter(found.values())
+        defects.setdefault(defect.path, defect)
+    return iter(defects.values())
 
 
 def _holder_defects(cls: type, raw: Manifest, at: Path) -> Iterator[Defect]:

@@ -66,12 +66,12 @@ def strategic_merged(target: Json, patch: Json, type_: str) -> dict[str, Any]:
         if value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):
             result.pop(name, None)
         elif isinstance(value, dict):
-            held = result.get(name)
-            result[name] = strategic_merged(held if isinstance(held, dict) else {}, value, below)
+            value_before = result.get(name)
+            result[name] = strategic_merged(value_before if isinstance(value_before, dict) else {}, value, below)
         elif isinstance(value, list) and name in keys:
-            held = result.get(name)
+            value_before = result.get(name)
             result[name] = _merged_list(
-                held if isinstance(held, list) else [], value, keys[name], item_type(below)
+                value_before if isinstance(value_before, list) else [], value, keys[name], item_type(below)
             )
         else:
             result[name] = _plain(value)
@@ -104,11 +104,11 @@ def _apply_directives(result: dict[str, Any], patch: Json, keys: Mapping[str, st
             result[field] = [result[field][at] for at in sorted(range(len(places)), key=places.__getitem__)]
 
 
-def _merged_list(held: list[Any], patch: list[Any], key: str, type_: str) -> list[Any]:
+def _merged_list(before: list[Any], patch: list[Any], key: str, type_: str) -> list[Any]:
     if key == PRIMITIVE:
-        known = set(map(_hashable, held))
-        return [*held, *(item for item in _plain(patch) if _hashable(item) not in known)]
-    result = list(held)
+        known = set(map(_hashable, before))
+        return [*before, *(item for item in _plain(patch) if _hashable(item) not in known)]
+    result = list(before)
     places: dict[Hashable, deque[int]] = {}
     for at, item in enumerate(result):
         places.setdefault(_identity(item, key), deque()).append(at)

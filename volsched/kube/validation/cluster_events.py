@@ -22,14 +22,14 @@ _LEGACY = ("firstTimestamp", "lastTimestamp", "count", "source")
 def new_event_errors(event: Fields) -> FieldErrors:
     """Why an event that is made under `events.k8s.io` is refused. Without a time the other new fields are not
     looked at."""
-    found = _namespace_errors(event)
+    errors = _namespace_errors(event)
     if event.get("eventTime") is None:
-        found.append(required("eventTime"))
+        errors.append(required("eventTime"))
     else:
-        found += _reporter_errors(event)
+        errors += _reporter_errors(event)
     if (kind := text_at(event, "type")) not in ("Normal", "Warning"):
-        found.append(invalid("type", "", f"has invalid value: {kind}"))
-    return found + [invalid(name, "", "needs to be unset") for name in _LEGACY if event.get(name)]
+        errors.append(invalid("type", "", f"has invalid value: {kind}"))
+    return errors + [invalid(name, "", "needs to be unset") for name in _LEGACY if event.get(name)]
 
 
 def _namespace_errors(event: Fields) -> FieldErrors:
@@ -40,17 +40,17 @@ def _namespace_errors(event: Fields) -> FieldErrors:
 
 
 def _reporter_errors(event: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     reporter = text_at(event, "reportingComponent")
     if not reporter:
-        found.append(required("reportingController"))
-    found += each("reportingController", reporter, qualified_name(reporter) if reporter else ())
+        errors.append(required("reportingController"))
+    errors += each("reportingController", reporter, qualified_name(reporter) if reporter else ())
     for name in ("reportingInstance", "action", "reason"):
         text = text_at(event, name)
         if not text:
-            found.append(required(name))
+            errors.append(required(name))
         elif len(text) > _NAME_MAX:
-            found.append(too_long(name, _NAME_MAX))
+            errors.append(too_long(name, _NAME_MAX))
     if len(text_at(event, "message")) > _MESSAGE_MAX:
-        found.append(too_long("message", _MESSAGE_MAX))
-    return found
+        errors.append(too_long("message", _MESSAGE_MAX))
+    return errors

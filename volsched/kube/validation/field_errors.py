@@ -153,23 +153,23 @@ def _too_long(most: int) -> str:
 
 
 def dns_label(text: str) -> list[str]:
-    found = [_too_long(LABEL_MAX)] if len(text) > LABEL_MAX else []
+    problems = [_too_long(LABEL_MAX)] if len(text) > LABEL_MAX else []
     if LABEL_RE.fullmatch(text):
-        return found
+        return problems
     if SUBDOMAIN_RE.fullmatch(text):
-        return [*found, "must not contain dots"]
+        return [*problems, "must not contain dots"]
     message = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}"
-    return [*found, _regex(message, DNS_LABEL, "my-name", "123-abc")]
+    return [*problems, _regex(message, DNS_LABEL, "my-name", "123-abc")]
 
 
 def dns_subdomain(text: str) -> list[str]:
-    found = [_too_long(SUBDOMAIN_MAX)] if len(text) > SUBDOMAIN_MAX else []
+    problems = [_too_long(SUBDOMAIN_MAX)] if len(text) > SUBDOMAIN_MAX else []
     if SUBDOMAIN_RE.fullmatch(text):
-        return found
+        return problems
     message = (
         f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}"
     )
-    return [*found, _regex(message, DNS_SUBDOMAIN, "example.com")]
+    return [*problems, _regex(message, DNS_SUBDOMAIN, "example.com")]
 
 
 def qualified_name(text: str) -> list[str]:
@@ -181,41 +181,41 @@ def qualified_name(text: str) -> list[str]:
         return [
             f"a valid label key {shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
-    found: list[str] = []
+    complaints: list[str] = []
     if len(parts) == 2:
         problems = dns_subdomain(parts[0]) if parts[0] else ["must be non-empty"]
-        found += [f"prefix part {problem}" for problem in problems]
+        complaints += [f"prefix part {problem}" for problem in problems]
     name = parts[-1]
     if not name:
-        found.append("name part must be non-empty")
+        complaints.append("name part must be non-empty")
     elif len(name) > LABEL_MAX:
-        found.append(f"name part {_too_long(LABEL_MAX)}")
+        complaints.append(f"name part {_too_long(LABEL_MAX)}")
     if not NAME_PART_RE.fullmatch(name):
-        found.append(f"name part {shape}")
-    return found
+        complaints.append(f"name part {shape}")
+    return complaints
 
 
 def label_value(text: str) -> list[str]:
-    found = [_too_long(LABEL_MAX)] if len(text) > LABEL_MAX else []
+    problems = [_too_long(LABEL_MAX)] if len(text) > LABEL_MAX else []
     if _VALUE_RE.fullmatch(text):
-        return found
+        return problems
     message = (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', " + _ENDS
     )
-    return [*found, _regex(message, _VALUE, "MyValue", "my_value", "12345")]
+    return [*problems, _regex(message, _VALUE, "MyValue", "my_value", "12345")]
 
 
 def port_name(text: str) -> list[str]:
-    found = [_too_long(15)] if len(text) > 15 else []
+    problems = [_too_long(15)] if len(text) > 15 else []
     if not _PORT_RE.fullmatch(text):
-        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not _LETTER_RE.search(text):
-        found.append("must contain at least one letter (a-z)")
+        problems.append("must contain at least one letter (a-z)")
     if "--" in text:
-        found.append("must not contain consecutive hyphens")
+        problems.append("must not contain consecutive hyphens")
     if text.startswith("-") or text.endswith("-"):
-        found.append("must not begin or end with a hyphen")
-    return found
+        problems.append("must not begin or end with a hyphen")
+    return problems
 
 
 def percentage(text: str) -> list[str]:

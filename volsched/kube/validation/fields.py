@@ -44,8 +44,8 @@ def fields_at(holder: Any, *path: str) -> Fields:
 
 
 def items_at(holder: Any, name: str) -> list[Fields]:
-    found = holder.get(name) if isinstance(holder, Mapping) else None
-    return [item if isinstance(item, Mapping) else {} for item in found] if isinstance(found, list) else []
+    errors = holder.get(name) if isinstance(holder, Mapping) else None
+    return [item if isinstance(item, Mapping) else {} for item in errors] if isinstance(errors, list) else []
 
 
 def text_at(holder: Fields, name: str) -> str:
@@ -54,8 +54,8 @@ def text_at(holder: Fields, name: str) -> str:
 
 
 def texts_at(holder: Fields, name: str) -> list[str]:
-    found = holder.get(name)
-    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+    errors = holder.get(name)
+    return [item for item in errors if isinstance(item, str)] if isinstance(errors, list) else []
 
 
 def number_at(holder: Fields, name: str) -> int | None:
@@ -93,25 +93,25 @@ def number_not_negative(at: str, number: int | None) -> FieldErrors:
 def int_or_percent(at: str, given: Any) -> FieldErrors:
     """A count, or a percentage of at most 100."""
     if isinstance(given, str):
-        found = each(at, given, percentage(given))
-        too_much = not found and int(given.removesuffix("%")) > 100
-        return [*found, invalid(at, given, "must not be greater than 100%")] if too_much else found
+        errors = each(at, given, percentage(given))
+        too_much = not errors and int(given.removesuffix("%")) > 100
+        return [*errors, invalid(at, given, "must not be greater than 100%")] if too_much else errors
     return number_not_negative(at, given) if isinstance(given, int) else []
 
 
 def labels(at: str, given: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for key, value in given.items():
-        found += each(at, key, qualified_name(key))
+        errors += each(at, key, qualified_name(key))
         if isinstance(value, str):
-            found += each(at, value, label_value(value))
-    return found
+            errors += each(at, value, label_value(value))
+    return errors
 
 
 def annotations(at: str, given: Fields) -> FieldErrors:
-    found = [error for key in given for error in each(at, key, qualified_name(key.lower()))]
+    errors = [error for key in given for error in each(at, key, qualified_name(key.lower()))]
     size = sum(len(key.encode()) + len(value.encode()) for key, value in given.items() if isinstance(value, str))
-    return [*found, too_long(at, METADATA_MAX)] if size > METADATA_MAX else found
+    return [*errors, too_long(at, METADATA_MAX)] if size > METADATA_MAX else errors
 
 
 def class_name(at: str, name: str) -> FieldErrors:
@@ -131,10 +131,10 @@ def driver_name(at: str, name: str) -> FieldErrors:
 def label_selector(at: str, selector: Any) -> FieldErrors:
     if not isinstance(selector, Mapping):
         return []
-    found = labels(f"{at}.matchLabels", fields_at(selector, "matchLabels"))
+    errors = labels(f"{at}.matchLabels", fields_at(selector, "matchLabels"))
     for index, requirement in enumerate(items_at(selector, "matchExpressions")):
-        found += _requirement(f"{at}.matchExpressions[{index}]", requirement, judge_values=True, ordered=False)
-    return found
+        errors += _requirement(f"{at}.matchExpressions[{index}]", requirement, judge_values=True, ordered=False)
+    return errors
 
 
 def node_selector(at: str, selector: Fields) -> FieldErrors:
@@ -149,50 +149,50 @@ def node_selector(at: str, selector: Fields) -> FieldErrors:
 
 
 def node_term(at: str, term: Fields, *, judge_values: bool) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for index, requirement in enumerate(items_at(term, "matchExpressions")):
         where = f"{at}.matchExpressions[{index}]"
-        found += _requirement(where, requirement, judge_values=judge_values, ordered=True)
+        errors += _requirement(where, requirement, judge_values=judge_values, ordered=True)
     for index, requirement in enumerate(items_at(term, "matchFields")):
-        found += _field_requirement(f"{at}.matchFields[{index}]", requirement)
-    return found
+        errors += _field_requirement(f"{at}.matchFields[{index}]", requirement)
+    return errors
 
 
 def _requirement(at: str, requirement: Fields, *, judge_values: bool, ordered: bool) -> FieldErrors:
     """`ordered`: a node's labels can be compared as numbers, others cannot."""
     operator, values = text_at(requirement, "operator"), texts_at(requirement, "values")
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if operator in SET_OPERATORS:
         if not values:
-            found.append(required(f"{at}.values", _NEEDS_VALUES))
+            errors.append(required(f"{at}.values", _NEEDS_VALUES))
     elif operator in PRESENCE_OPERATORS:
         if values:
-            found.append(forbidden(f"{at}.values", _TAKES_NO_VALUES))
+            errors.append(forbidden(f"{at}.values", _TAKES_NO_VALUES))
     elif ordered and operator in ("Gt", "Lt"):
         if len(values) != 1:
             message = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            found.append(required(f"{at}.values", message))
+            errors.append(required(f"{at}.values", message))
     else:
-        found.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
-    found += each(f"{at}.key", text_at(requirement, "key"), qualified_name(text_at(requirement, "key")))
+        errors.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+    errors += each(f"{at}.key", text_at(requirement, "key"), qualified_name(text_at(requirement, "key")))
     for index, value in enumerate(values if judge_values else ()):
-        found += each(f"{at}.values[{index}]", value, label_value(value))
-    return found
+        errors += each(f"{at}.values[{index}]", value, label_value(value))
+    return errors
 
 
 def _field_requirement(at: str, requirement: Fields) -> FieldErrors:
     operator, values = text_at(requirement, "operator"), texts_at(requirement, "values")
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if operator not in SET_OPERATORS:
-        found.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+        errors.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
     elif len(values) != 1:
         message = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        found.append(required(f"{at}.values", message))
+        errors.append(required(f"{at}.values", message))
     if text_at(requirement, "key") != "metadata.name":
-        return [*found, invalid(f"{at}.key", text_at(requirement, "key"), "not a valid field selector key")]
+        return [*errors, invalid(f"{at}.key", text_at(requirement, "key"), "not a valid field selector key")]
     for index, value in enumerate(values):
-        found += each(f"{at}.values[{index}]", value, dns_subdomain(value))
-    return found
+        errors += each(f"{at}.values[{index}]", value, dns_subdomain(value))
+    return errors
 
 
 # --- equality -------------------------------------------------------------------------------------------
@@ -263,46 +263,46 @@ def creation_errors(kind: Kind, manifest: Fields) -> FieldErrors:
     name, generated = text_at(meta, "name"), text_at(meta, "generateName")
     form = _name_format(kind)
     # A prefix may end as no name may: a suffix is appended.
-    found = each(f"{at}.generateName", generated, form(generated.removesuffix("-") + "a" if generated else "a"))
+    errors = each(f"{at}.generateName", generated, form(generated.removesuffix("-") + "a" if generated else "a"))
     if not name:
-        found.append(required(f"{at}.name", "name or generateName is required"))
+        errors.append(required(f"{at}.name", "name or generateName is required"))
     else:
-        found += each(f"{at}.name", name, form(name))
+        errors += each(f"{at}.name", name, form(name))
     namespace = text_at(meta, "namespace")
     if kind.namespaced:
-        found += (
+        errors += (
             each(f"{at}.namespace", namespace, dns_label(namespace))
             if namespace
             else [required(f"{at}.namespace")]
         )
     elif namespace:
-        found.append(forbidden(f"{at}.namespace", "not allowed on this type"))
-    found += number_not_negative(f"{at}.generation", meta.get("generation"))
-    return [*found, *_common(meta, at), *_finalizers(meta, at)]
+        errors.append(forbidden(f"{at}.namespace", "not allowed on this type"))
+    errors += number_not_negative(f"{at}.generation", meta.get("generation"))
+    return [*errors, *_common(meta, at), *_finalizers(meta, at)]
 
 
 def _common(meta: Fields, at: str) -> FieldErrors:
-    found = labels(f"{at}.labels", fields_at(meta, "labels"))
-    found += annotations(f"{at}.annotations", fields_at(meta, "annotations"))
-    return [*found, *_owners(f"{at}.ownerReferences", items_at(meta, "ownerReferences"))]
+    errors = labels(f"{at}.labels", fields_at(meta, "labels"))
+    errors += annotations(f"{at}.annotations", fields_at(meta, "annotations"))
+    return [*errors, *_owners(f"{at}.ownerReferences", items_at(meta, "ownerReferences"))]
 
 
 def _finalizers(meta: Fields, at: str) -> FieldErrors:
     given = texts_at(meta, "finalizers")
-    found = [error for name in given for error in each(f"{at}.finalizers", name, qualified_name(name))]
+    errors = [error for name in given for error in each(f"{at}.finalizers", name, qualified_name(name))]
     message = "name is neither a standard finalizer name nor is it fully qualified"
     for index, name in enumerate(given):
         if "/" not in name and name not in _STANDARD_FINALIZERS:
-            found.append(invalid(f"{at}.finalizers[{index}]", name, message))
-    return found
+            errors.append(invalid(f"{at}.finalizers[{index}]", name, message))
+    return errors
 
 
 def _owners(at: str, references: list[Fields]) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for index, reference in enumerate(references):
         for name in ("apiVersion", "kind", "name", "uid"):
             if not text_at(reference, name):
-                found.append(required(f"{at}[{index}].{name}", "must not be empty"))
+                errors.append(required(f"{at}[{index}].{name}", "must not be empty"))
     controllers = [it for it in references if it.get("controller") is True]
     if len(controllers) > 1:
         first, second = (f"{text_at(it, 'kind')}/{text_at(it, 'name')}" for it in controllers[:2])
@@ -310,13 +310,13 @@ def _owners(at: str, references: list[Fields]) -> FieldErrors:
             'Only one reference can have Controller set to true. Found "true" in references for '
             f"{first} and {second}"
         )
-        found.append(invalid(at, references, message))
-    return found
+        errors.append(invalid(at, references, message))
+    return errors
 
 
 def update_errors(old: Fields, new: Fields) -> FieldErrors:
     before, after, at = fields_at(old, "metadata"), fields_at(new, "metadata"), "metadata"
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if before.get("deletionTimestamp"):
         added = sorted(set(texts_at(after, "finalizers")) - set(texts_at(before, "finalizers")))
         if added:
@@ -325,10 +325,10 @@ def update_errors(old: Fields, new: Fields) -> FieldErrors:
                 "no new finalizers can be added if the object is being deleted, found new finalizers "
                 f"[]string{{{listed}}}"
             )
-            found.append(forbidden(f"{at}.finalizers", message))
+            errors.append(forbidden(f"{at}.finalizers", message))
     for name in ("name", "namespace", "uid"):
         given = text_at(after, name)
         # A manifest that is applied again does not know the uid.
         if given != text_at(before, name) and not (name == "uid" and not given):
-            found.append(invalid(f"{at}.{name}", given, IMMUTABLE))
-    return [*found, *_common(after, at), *_finalizers(after, at)]
+            errors.append(invalid(f"{at}.{name}", given, IMMUTABLE))
+    return [*errors, *_common(after, at), *_finalizers(after, at)]

@@ -35,24 +35,24 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def node_creation_errors(node: Fields) -> FieldErrors:
     # The reference writes `metadata.taints`, and clients know it.
-    found = taint_errors("metadata.taints", items_at(fields_at(node, "spec"), "taints"))
-    return [*found, *_amount_errors(node)]
+    errors = taint_errors("metadata.taints", items_at(fields_at(node, "spec"), "taints"))
+    return [*errors, *_amount_errors(node)]
 
 
 def taint_errors(at: str, taints: list[Fields]) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     known: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         where, key, effect = f"{at}[{index}]", text_at(taint, "key"), text_at(taint, "effect")
-        found += each(f"{where}.key", key, qualified_name(key))
+        errors += each(f"{where}.key", key, qualified_name(key))
         if problems := label_value(text_at(taint, "value")):
-            found.append(invalid(f"{where}.value", text_at(taint, "value"), ";".join(problems)))
-        found += effect_errors(f"{where}.effect", effect)
+            errors.append(invalid(f"{where}.value", text_at(taint, "value"), ";".join(problems)))
+        errors += effect_errors(f"{where}.effect", effect)
         if (key, effect) in known:
             shown = {"Key": key, "Value": text_at(taint, "value"), "Effect": effect, "TimeAdded": None}
-            found.append(duplicate(where, shown, "taints must be unique by key and effect pair"))
+            errors.append(duplicate(where, shown, "taints must be unique by key and effect pair"))
         known.add((key, effect))
-    return found
+    return errors
 
 
 def effect_errors(at: str, effect: str) -> FieldErrors:
@@ -62,7 +62,7 @@ def effect_errors(at: str, effect: str) -> FieldErrors:
 
 
 def _amount_errors(node: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     # Allocatable defaults to the capacity.
     capacity = fields_at(node, "status", "capacity")
     amounts = {"capacity": capacity, "allocatable": {**capacity, **fields_at(node, "status", "allocatable")}}
@@ -70,21 +70,21 @@ def _amount_errors(node: Fields) -> FieldErrors:
         for resource, raw in given.items():
             amount = quantity_of(raw)
             if amount is not None:
-                found += amount_not_negative(f"status.{name}.{resource}", amount)
-    return found
+                errors += amount_not_negative(f"status.{name}.{resource}", amount)
+    return errors
 
 
 def node_update_errors(old: Fields, new: Fields) -> FieldErrors:
-    found = node_creation_errors(new)
+    errors = node_creation_errors(new)
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
     if before.get("podCIDRs") and before.get("podCIDRs") != after.get("podCIDRs"):
         message = 'node updates may not change podCIDR except from "" to valid'
-        found.append(forbidden("spec.podCIDRs", message))
+        errors.append(forbidden("spec.podCIDRs", message))
     known, given = text_at(before, "providerID"), text_at(after, "providerID")
     if known and given != known:
         what = "modified" if given else "cleared"
-        found.append(invalid("spec.providerID", None, f"field cannot be {what} once set"))
-    return found
+        errors.append(invalid("spec.providerID", None, f"field cannot be {what} once set"))
+    return errors
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -96,21 +96,21 @@ _WEIGHT = "must be in the range 1-100"
 
 
 def affinity_errors(at: str, affinity: Fields) -> FieldErrors:
-    found = _node_affinity(f"{at}.nodeAffinity", fields_at(affinity, "nodeAffinity"))
+    errors = _node_affinity(f"{at}.nodeAffinity", fields_at(affinity, "nodeAffinity"))
     for name in ("podAffinity", "podAntiAffinity"):
-        found += _pod_affinity(f"{at}.{name}", fields_at(affinity, name))
-    return found
+        errors += _pod_affinity(f"{at}.{name}", fields_at(affinity, name))
+    return errors
 
 
 def _node_affinity(at: str, affinity: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if isinstance(affinity.get(REQUIRED), dict):
-        found += node_selector(f"{at}.{REQUIRED}", affinity[REQUIRED])
+        errors += node_selector(f"{at}.{REQUIRED}", affinity[REQUIRED])
     for index, term in enumerate(items_at(affinity, PREFERRED)):
         where = f"{at}.{PREFERRED}[{index}]"
-        found += _weight(where, term)
-        found += node_term(f"{where}.preference", fields_at(term, "preference"), judge_values=False)
-    return found
+        errors += _weight(where, term)
+        errors += node_term(f"{where}.preference", fields_at(term, "preference"), judge_values=False)
+    return errors
 
 
 def _weight(at: str, term: Fields) -> FieldErrors:
@@ -119,41 +119,41 @@ def _weight(at: str, term: Fields) -> FieldErrors:
 
 
 def _pod_affinity(at: str, affinity: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for index, term in enumerate(items_at(affinity, REQUIRED)):
-        found += _pod_term(f"{at}.{REQUIRED}[{index}]", term)
+        errors += _pod_term(f"{at}.{REQUIRED}[{index}]", term)
     for index, weighted in enumerate(items_at(affinity, PREFERRED)):
         where = f"{at}.{PREFERRED}[{index}]"
-        found += _weight(where, weighted)
-        found += _pod_term(f"{where}.podAffinityTerm", fields_at(weighted, "podAffinityTerm"))
-    return found
+        errors += _weight(where, weighted)
+        errors += _pod_term(f"{where}.podAffinityTerm", fields_at(weighted, "podAffinityTerm"))
+    return errors
 
 
 def _pod_term(at: str, term: Fields) -> FieldErrors:
-    found = label_selector(f"{at}.labelSelector", term.get("labelSelector"))
-    found += label_selector(f"{at}.namespaceSelector", term.get("namespaceSelector"))
+    errors = label_selector(f"{at}.labelSelector", term.get("labelSelector"))
+    errors += label_selector(f"{at}.namespaceSelector", term.get("namespaceSelector"))
     for name in texts_at(term, "namespaces"):
-        found += each(f"{at}.namespace", name, dns_label(name))
-    found += _label_keys(at, term, ("matchLabelKeys", "mismatchLabelKeys"))
+        errors += each(f"{at}.namespace", name, dns_label(name))
+    errors += _label_keys(at, term, ("matchLabelKeys", "mismatchLabelKeys"))
     key = text_at(term, "topologyKey")
-    found += [] if key else [required(f"{at}.topologyKey", "can not be empty")]
-    return [*found, *each(f"{at}.topologyKey", key, qualified_name(key))]
+    errors += [] if key else [required(f"{at}.topologyKey", "can not be empty")]
+    return [*errors, *each(f"{at}.topologyKey", key, qualified_name(key))]
 
 
 def _label_keys(at: str, holder: Fields, names: tuple[str, ...]) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for name in names:
         keys = texts_at(holder, name)
         if keys and not isinstance(holder.get("labelSelector"), dict):
-            found.append(forbidden(f"{at}.{name}", "must not be specified when labelSelector is not set"))
+            errors.append(forbidden(f"{at}.{name}", "must not be specified when labelSelector is not set"))
             continue
         for index, key in enumerate(keys):
-            found += each(f"{at}.{name}[{index}]", key, qualified_name(key))
+            errors += each(f"{at}.{name}[{index}]", key, qualified_name(key))
     both = "exists in both matchLabelKeys and mismatchLabelKeys"
     for index, key in enumerate(texts_at(holder, "matchLabelKeys")):
         if key in texts_at(holder, "mismatchLabelKeys"):
-            found.append(invalid(f"{at}.matchLabelKeys[{index}]", key, both))
-    return found
+            errors.append(invalid(f"{at}.matchLabelKeys[{index}]", key, both))
+    return errors
 
 
 def toleration_errors(at: str, tolerations: list[Fields]) -> FieldErrors:
@@ -163,67 +163,67 @@ def toleration_errors(at: str, tolerations: list[Fields]) -> FieldErrors:
 def _toleration(at: str, toleration: Fields) -> FieldErrors:
     key, operator, value = (text_at(toleration, name) for name in ("key", "operator", "value"))
     effect = text_at(toleration, "effect")
-    found = each(f"{at}.key", key, qualified_name(key)) if key else []
+    errors = each(f"{at}.key", key, qualified_name(key)) if key else []
     if not key and operator != "Exists":
         message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        found.append(invalid(f"{at}.operator", operator, message))
+        errors.append(invalid(f"{at}.operator", operator, message))
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        found.append(invalid(f"{at}.effect", effect, message))
+        errors.append(invalid(f"{at}.effect", effect, message))
     if operator in ("", "Equal"):
         if problems := label_value(value):
-            found.append(invalid(f"{at}.operator", value, ";".join(problems)))
+            errors.append(invalid(f"{at}.operator", value, ";".join(problems)))
     elif operator == "Exists":
         if value:
             message = "value must be empty when `operator` is 'Exists'"
-            found.append(invalid(f"{at}.operator", value, message))
+            errors.append(invalid(f"{at}.operator", value, message))
     else:
-        found.append(unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
-    return [*found, *(effect_errors(f"{at}.effect", effect) if effect else [])]
+        errors.append(unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
+    return [*errors, *(effect_errors(f"{at}.effect", effect) if effect else [])]
 
 
 def gate_errors(at: str, gates: list[Fields]) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     known: set[str] = set()
     for index, name in enumerate(text_at(gate, "name") for gate in gates):
-        found += each(f"{at}[{index}]", name, qualified_name(name))
+        errors += each(f"{at}[{index}]", name, qualified_name(name))
         if name in known:
-            found.append(duplicate(f"{at}[{index}]", name))
+            errors.append(duplicate(f"{at}[{index}]", name))
         known.add(name)
-    return found
+    return errors
 
 
 def spread_errors(at: str, constraints: list[Fields]) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     pairs = [(text_at(it, "topologyKey"), text_at(it, "whenUnsatisfiable")) for it in constraints]
     last = {pair: index for index, pair in enumerate(pairs)}
     for index, spread in enumerate(constraints):
         where, (key, action) = f"{at}[{index}]", pairs[index]
         skew = number_at(spread, "maxSkew") or 0
-        found += [] if skew > 0 else [invalid(f"{where}.maxSkew", skew, NOT_POSITIVE)]
-        found += [] if key else [required(f"{where}.topologyKey", "can not be empty")]
+        errors += [] if skew > 0 else [invalid(f"{where}.maxSkew", skew, NOT_POSITIVE)]
+        errors += [] if key else [required(f"{where}.topologyKey", "can not be empty")]
         if action not in UNSATISFIABLE:
-            found.append(unsupported(f"{where}.whenUnsatisfiable", action, UNSATISFIABLE))
+            errors.append(unsupported(f"{where}.whenUnsatisfiable", action, UNSATISFIABLE))
         if last[pairs[index]] > index:
-            found.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
-        found += _min_domains(f"{where}.minDomains", number_at(spread, "minDomains"), action)
+            errors.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
+        errors += _min_domains(f"{where}.minDomains", number_at(spread, "minDomains"), action)
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             policy = spread.get(name)
             if isinstance(policy, str) and policy not in INCLUSION:
-                found.append(unsupported(f"{where}.{name}", policy, INCLUSION))
-        found += _label_keys(where, spread, ("matchLabelKeys",))
-        found += label_selector(f"{where}.labelSelector", spread.get("labelSelector"))
-    return found
+                errors.append(unsupported(f"{where}.{name}", policy, INCLUSION))
+        errors += _label_keys(where, spread, ("matchLabelKeys",))
+        errors += label_selector(f"{where}.labelSelector", spread.get("labelSelector"))
+    return errors
 
 
 def _min_domains(at: str, least: int | None, action: str) -> FieldErrors:
     if least is None:
         return []
-    found = [] if least > 0 else [invalid(at, least, NOT_POSITIVE)]
+    errors = [] if least > 0 else [invalid(at, least, NOT_POSITIVE)]
     if action != DO_NOT_SCHEDULE:
         message = f"can only use minDomains if whenUnsatisfiable={DO_NOT_SCHEDULE}, not {action}"
-        found.append(invalid(at, least, message))
-    return found
+        errors.append(invalid(at, least, message))
+    return errors
 
 
 def affinity_tightening_errors(at: str, old: Fields, new: Fields) -> FieldErrors:

@@ -52,8 +52,8 @@ _ORDER = (
 def volumes_errors(at: str, volumes: list[Fields], pod_name: str) -> tuple[Mapping[str, Fields], FieldErrors]:
     """The volumes that containers may mount, by name, and the errors of all volumes."""
     sound: dict[str, Fields] = {}
-    found: FieldErrors = []
-    made = {f"{pod_name}-{text_at(it, 'name')}" for it in volumes if pod_name and "ephemeral" in it}
+    reported: FieldErrors = []
+    templated = {f"{pod_name}-{text_at(it, 'name')}" for it in volumes if pod_name and "ephemeral" in it}
     for index, volume in enumerate(volumes):
         where, name = f"{at}[{index}]", text_at(volume, "name")
         errors = _source_errors(where, volume)
@@ -62,12 +62,12 @@ def volumes_errors(at: str, volumes: list[Fields], pod_name: str) -> tuple[Mappi
             errors.append(duplicate(f"{where}.name", name))
         if not errors:
             sound[name] = volume
-        found += errors
+        reported += errors
         claim = text_at(fields_at(volume, "persistentVolumeClaim"), "claimName")
-        if claim in made:
+        if claim in templated:
             message = "must not reference a PVC that gets created for an ephemeral volume"
-            found.append(invalid(f"{where}.persistentVolumeClaim.claimName", claim, message))
-    return sound, found
+            reported.append(invalid(f"{where}.persistentVolumeClaim.claimName", claim, message))
+    return sound, reported
 
 
 def _source_errors(at: str, volume: Fields) -> FieldErrors:
@@ -76,8 +76,8 @@ def _source_errors(at: str, volume: Fields) -> FieldErrors:
         # A volume with only a name is an emptyDir.
         return []
     first, *others = present
-    found = list(SOURCE_RULES[first](f"{at}.{first}", volume[first])) if first in SOURCE_RULES else []
-    return [*found, *(forbidden(f"{at}.{name}", "may not specify more than 1 volume type") for name in others)]
+    errors = list(SOURCE_RULES[first](f"{at}.{first}", volume[first])) if first in SOURCE_RULES else []
+    return [*errors, *(forbidden(f"{at}.{name}", "may not specify more than 1 volume type") for name in others)]
 
 
 def _claim_errors(at: str, source: Fields) -> FieldErrors:
@@ -120,21 +120,21 @@ _NOT_COMPARED = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
 
 def pod_creation_errors(pod: Fields) -> FieldErrors:
     spec = fields_at(pod, "spec")
-    found = _pod_errors(pod)
+    errors = _pod_errors(pod)
     if spec.get("ephemeralContainers"):
-        found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
     if text_at(spec, "nodeName") and items_at(spec, "schedulingGates"):
-        found.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
-    return found
+        errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return errors
 
 
 def _pod_errors(pod: Fields) -> FieldErrors:
     spec = fields_at(pod, "spec")
-    found = pod_spec_errors("spec", spec, text_at(fields_at(pod, "metadata"), "name"))
+    errors = pod_spec_errors("spec", spec, text_at(fields_at(pod, "metadata"), "name"))
     for group in ("containers", "initContainers"):
         for index, container in enumerate(items_at(spec, group)):
-            found += _image_errors(f"spec.{group}[{index}].image", text_at(container, "image"))
-    return found
+            errors += _image_errors(f"spec.{group}[{index}].image", text_at(container, "image"))
+    return errors
 
 
 def _image_errors(at: str, image: str) -> FieldErrors:
@@ -143,36 +143,36 @@ def _image_errors(at: str, image: str) -> FieldErrors:
 
 
 def pod_spec_errors(at: str, spec: Fields, pod_name: str) -> FieldErrors:
-    volumes, found = volumes_errors(f"{at}.volumes", items_at(spec, "volumes"), pod_name)
+    volumes, errors = volumes_errors(f"{at}.volumes", items_at(spec, "volumes"), pod_name)
     containers = items_at(spec, "containers")
-    found += containers_errors(f"{at}.containers", containers, volumes)
+    errors += containers_errors(f"{at}.containers", containers, volumes)
     names = [text_at(it, "name") for it in containers]
-    found += init_containers_errors(f"{at}.initContainers", items_at(spec, "initContainers"), volumes, names)
+    errors += init_containers_errors(f"{at}.initContainers", items_at(spec, "initContainers"), volumes, names)
     for name, supported in (("restartPolicy", RESTART_POLICIES), ("dnsPolicy", DNS_POLICIES)):
         policy = text_at(spec, name)
         if policy and policy not in supported:
-            found.append(unsupported(f"{at}.{name}", policy, supported))
-    found += labels(f"{at}.nodeSelector", fields_at(spec, "nodeSelector"))
-    found += affinity_errors(f"{at}.affinity", fields_at(spec, "affinity"))
-    found += gate_errors(f"{at}.schedulingGates", items_at(spec, "schedulingGates"))
-    found += spread_errors(f"{at}.topologySpreadConstraints", items_at(spec, "topologySpreadConstraints"))
+            errors.append(unsupported(f"{at}.{name}", policy, supported))
+    errors += labels(f"{at}.nodeSelector", fields_at(spec, "nodeSelector"))
+    errors += affinity_errors(f"{at}.affinity", fields_at(spec, "affinity"))
+    errors += gate_errors(f"{at}.schedulingGates", items_at(spec, "schedulingGates"))
+    errors += spread_errors(f"{at}.topologySpreadConstraints", items_at(spec, "topologySpreadConstraints"))
     for name, form in (("serviceAccountName", dns_subdomain), ("nodeName", dns_subdomain)):
         if given := text_at(spec, name):
-            found += each(f"{at}.{name}", given, form(given))
+            errors += each(f"{at}.{name}", given, form(given))
     deadline = number_at(spec, "activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= INT32_MAX:
         message = f"must be between 1 and {INT32_MAX}, inclusive"
-        found.append(invalid(f"{at}.activeDeadlineSeconds", deadline, message))
+        errors.append(invalid(f"{at}.activeDeadlineSeconds", deadline, message))
     for name in ("hostname", "subdomain"):
         if given := text_at(spec, name):
-            found += each(f"{at}.{name}", given, dns_label(given))
-    found += toleration_errors(f"{at}.tolerations", items_at(spec, "tolerations"))
+            errors += each(f"{at}.{name}", given, dns_label(given))
+    errors += toleration_errors(f"{at}.tolerations", items_at(spec, "tolerations"))
     if given := text_at(spec, "priorityClassName"):
-        found += each(f"{at}.priorityClassName", given, dns_subdomain(given))
+        errors += each(f"{at}.priorityClassName", given, dns_subdomain(given))
     preemption = text_at(spec, "preemptionPolicy")
     if preemption and preemption not in PREEMPTION_POLICIES:
-        found.append(unsupported(f"{at}.preemptionPolicy", preemption, PREEMPTION_POLICIES))
-    return [*found, *resource_errors(f"{at}.overhead", {"limits": fields_at(spec, "overhead")})]
+        errors.append(unsupported(f"{at}.preemptionPolicy", preemption, PREEMPTION_POLICIES))
+    return [*errors, *resource_errors(f"{at}.overhead", {"limits": fields_at(spec, "overhead")})]
 
 
 # --- update ---------------------------------------------------------------------------------------------
@@ -180,28 +180,28 @@ def pod_spec_errors(at: str, spec: Fields, pod_name: str) -> FieldErrors:
 
 def pod_update_errors(old: Fields, new: Fields) -> FieldErrors:
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
-    found = _pod_errors(new)
+    errors = _pod_errors(new)
     for group in ("containers", "initContainers"):
         if len(items_at(before, group)) != len(items_at(after, group)):
-            return [*found, forbidden(f"spec.{group}", "pod updates may not add or remove containers")]
+            return [*errors, forbidden(f"spec.{group}", "pod updates may not add or remove containers")]
         for index, container in enumerate(items_at(after, group)):
             if not text_at(container, "image"):
-                found.append(required(f"spec.{group}[{index}].image"))
+                errors.append(required(f"spec.{group}[{index}].image"))
     deadline = _deadline_errors(before, after)
     if any(error.detail != _CLEARED for error in deadline):
-        return [*found, *deadline]
-    found += [*deadline, *_toleration_errors(before, after), *_gate_errors(before, after)]
+        return [*errors, *deadline]
+    errors += [*deadline, *_toleration_errors(before, after), *_gate_errors(before, after)]
     compared_old, compared_new = _compared(before), _compared(after)
     if items_at(before, "schedulingGates"):
-        found += _tightening_errors(before, after, compared_old, compared_new)
+        errors += _tightening_errors(before, after, compared_old, compared_new)
     if (number_at(before, "terminationGracePeriodSeconds") or 0) < 0:
         one = number_at(after, "terminationGracePeriodSeconds") == 1
         for compared in (compared_old, compared_new) if one else ():
             compared.pop("terminationGracePeriodSeconds", None)
     if not same(compared_old, compared_new):
         diff = difference("core.PodSpec", compared_old, compared_new)
-        found.append(forbidden("spec", f"pod updates may not change fields other than {_MAY_CHANGE}\n{diff}"))
-    return found
+        errors.append(forbidden("spec", f"pod updates may not change fields other than {_MAY_CHANGE}\n{diff}"))
+    return errors
 
 
 _CLEARED = "must not update from a positive integer to nil value"
@@ -256,35 +256,35 @@ def _tightening_errors(
     before: Fields, after: Fields, compared_old: dict[str, Any], compared_new: dict[str, Any]
 ) -> FieldErrors:
     """A gated pod may still become stricter: more labels of its node, and more of each term of its affinity."""
-    found: FieldErrors = []
+    errors: FieldErrors = []
     old, new = fields_at(before, "nodeSelector"), fields_at(after, "nodeSelector")
     if any(new.get(key) != value for key, value in old.items()):
         message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        found.append(invalid("spec.nodeSelector", dict(new) or None, message))
+        errors.append(invalid("spec.nodeSelector", dict(new) or None, message))
     affinities = fields_at(before, "affinity", "nodeAffinity"), fields_at(after, "affinity", "nodeAffinity")
     if not same(*affinities):
-        found += affinity_tightening_errors("spec.affinity.nodeAffinity", *affinities)
+        errors += affinity_tightening_errors("spec.affinity.nodeAffinity", *affinities)
     for compared in (compared_old, compared_new):
         compared.pop("nodeSelector", None)
         affinity = fields_at(compared, "affinity")
         compared["affinity"] = {name: value for name, value in affinity.items() if name != "nodeAffinity"}
-    return found
+    return errors
 
 
 def pod_status_errors(old: Fields, new: Fields) -> FieldErrors:
     """A status update: the rest of the object is ignored."""
     before, after = fields_at(old, "status"), fields_at(new, "status")
-    found: FieldErrors = []
+    errors: FieldErrors = []
     nominated = text_at(after, "nominatedNodeName")
     if nominated and nominated != text_at(before, "nominatedNodeName"):
-        found += each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
+        errors += each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
         if text_at(fields_at(old, "spec"), "nodeName"):
             message = "may not be set on pods that are already bound to a node"
-            found.append(forbidden("status.nominatedNodeName", message))
+            errors.append(forbidden("status.nominatedNodeName", message))
     if isinstance(before.get("qosClass"), str) and before.get("qosClass") != after.get("qosClass"):
-        found.append(invalid("status.qosClass", after.get("qosClass"), IMMUTABLE))
+        errors.append(invalid("status.qosClass", after.get("qosClass"), IMMUTABLE))
     for index, condition in enumerate(items_at(after, "conditions")):
         type_ = text_at(condition, "type")
         if type_ not in OWN_CONDITIONS:
-            found += each(f"status.conditions[{index}].Type", type_, qualified_name(type_))
-    return found
+            errors += each(f"status.conditions[{index}].Type", type_, qualified_name(type_))
+    return errors

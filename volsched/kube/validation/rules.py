@@ -29,18 +29,18 @@ EVICTION_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 
 def priority_class_creation_errors(priority_class: Fields) -> FieldErrors:
     name, value = text_at(fields_at(priority_class, "metadata"), "name"), number_at(priority_class, "value") or 0
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if name.startswith(SYSTEM_PREFIX):
         if problem := _system_problem(name, value, global_default=priority_class.get("globalDefault") is True):
             message = "priority class names with 'system-' prefix are reserved for system use only. error: "
-            found.append(forbidden("metadata.name", message + problem))
+            errors.append(forbidden("metadata.name", message + problem))
     elif value > HIGHEST_USER_PRIORITY:
         message = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
-        found.append(forbidden("value", message))
+        errors.append(forbidden("value", message))
     policy = priority_class.get("preemptionPolicy")
     if isinstance(policy, str) and policy not in PREEMPTION_POLICIES:
-        found.append(unsupported("preemptionPolicy", policy, PREEMPTION_POLICIES))
-    return found
+        errors.append(unsupported("preemptionPolicy", policy, PREEMPTION_POLICIES))
+    return errors
 
 
 def _system_problem(name: str, value: int, *, global_default: bool) -> str | None:
@@ -52,27 +52,27 @@ def _system_problem(name: str, value: int, *, global_default: bool) -> str | Non
 
 
 def priority_class_update_errors(old: Fields, new: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if (number_at(old, "value") or 0) != (number_at(new, "value") or 0):
-        found.append(forbidden("value", "may not be changed in an update."))
+        errors.append(forbidden("value", "may not be changed in an update."))
     if not same(old.get("preemptionPolicy"), new.get("preemptionPolicy")):
-        found.append(invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE))
-    return found
+        errors.append(invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE))
+    return errors
 
 
 def budget_creation_errors(budget: Fields) -> FieldErrors:
     spec, at = fields_at(budget, "spec"), "spec"
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if least is not None and most is not None:
-        found.append(invalid(at, _as_internal(spec), "minAvailable and maxUnavailable cannot be both set"))
-    found += int_or_percent(f"{at}.minAvailable", least)
-    found += int_or_percent(f"{at}.maxUnavailable", most)
-    found += label_selector(f"{at}.selector", spec.get("selector"))
+        errors.append(invalid(at, _as_internal(spec), "minAvailable and maxUnavailable cannot be both set"))
+    errors += int_or_percent(f"{at}.minAvailable", least)
+    errors += int_or_percent(f"{at}.maxUnavailable", most)
+    errors += label_selector(f"{at}.selector", spec.get("selector"))
     policy = spec.get("unhealthyPodEvictionPolicy")
     if isinstance(policy, str) and policy not in EVICTION_POLICIES:
-        found.append(unsupported(f"{at}.unhealthyPodEvictionPolicy", policy, EVICTION_POLICIES))
-    return found
+        errors.append(unsupported(f"{at}.unhealthyPodEvictionPolicy", policy, EVICTION_POLICIES))
+    return errors
 
 
 def _as_internal(spec: Fields) -> dict[str, Any]:
@@ -124,10 +124,10 @@ _STATUS: Mapping[str, Callable[[Fields, Fields], FieldErrors]] = {
 
 def creation_errors(kind: Kind, manifest: Fields) -> FieldErrors:
     """Why the API would not create this object; the manifest has its defaults."""
-    found = fields.creation_errors(kind, manifest)
+    errors = fields.creation_errors(kind, manifest)
     if kind.name in _CREATION:
-        found += _CREATION[kind.name](manifest)
-    return _once(found)
+        errors += _CREATION[kind.name](manifest)
+    return _once(errors)
 
 
 def update_errors(kind: Kind, old: Fields, new: Fields, *, by_controller: bool = False) -> FieldErrors:
@@ -135,20 +135,20 @@ def update_errors(kind: Kind, old: Fields, new: Fields, *, by_controller: bool =
 
     `by_controller`: the writer is the PV controller, which may roll back the binding of a claim.
     """
-    found = fields.update_errors(old, new)
+    errors = fields.update_errors(old, new)
     if kind.name == CLAIM:
-        found += volumes.claim_update_errors(old, new, by_controller=by_controller)
+        errors += volumes.claim_update_errors(old, new, by_controller=by_controller)
     elif kind.name in _UPDATE:
-        found += _UPDATE[kind.name](old, new)
-    if not found:
-        return found
+        errors += _UPDATE[kind.name](old, new)
+    if not errors:
+        return errors
     known = {str(error) for error in creation_errors(kind, old)}
-    return [error for error in _once(found) if str(error) not in known]
+    return [error for error in _once(errors) if str(error) not in known]
 
 
 def status_errors(kind: Kind, old: Fields, new: Fields) -> FieldErrors:
     return _STATUS[kind.name](old, new) if kind.name in _STATUS else []
 
 
-def _once(found: FieldErrors) -> FieldErrors:
-    return list({str(error): error for error in found}.values())
+def _once(errors: FieldErrors) -> FieldErrors:
+    return list({str(error): error for error in errors}.values())

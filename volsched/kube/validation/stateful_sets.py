@@ -43,36 +43,36 @@ _FIXED = ("selector", "volumeClaimTemplates", "serviceName", "podManagementPolic
 
 def stateful_set_creation_errors(stateful_set: Fields) -> FieldErrors:
     spec, at = fields_at(stateful_set, "spec"), "spec"
-    found: FieldErrors = []
+    errors: FieldErrors = []
     policy = text_at(spec, "podManagementPolicy")
     if policy and policy not in POLICIES:
-        found.append(invalid(f"{at}.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
-    found += _strategy_errors(f"{at}.updateStrategy", fields_at(spec, "updateStrategy"))
+        errors.append(invalid(f"{at}.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    errors += _strategy_errors(f"{at}.updateStrategy", fields_at(spec, "updateStrategy"))
     retention = fields_at(spec, "persistentVolumeClaimRetentionPolicy")
     for name in ("whenDeleted", "whenScaled"):
         given = text_at(retention, name)
         where = f"{at}.persistentVolumeClaimRetentionPolicy.{name}"
         if given == NOT_RETAINED:
             # Claims hold data, and volsched never deletes those of a set; users who rely on it must know before.
-            found.append(invalid(where, given, _CLAIMS_ARE_KEPT))
+            errors.append(invalid(where, given, _CLAIMS_ARE_KEPT))
         elif given and given not in RETENTION:
-            found.append(unsupported(where, given, RETENTION))
+            errors.append(unsupported(where, given, RETENTION))
     names: set[str] = set()
     for index, template in enumerate(items_at(spec, "volumeClaimTemplates")):
         where = f"{at}.volumeClaimTemplates[{index}]"
-        found += claim_spec_errors(f"{where}.spec", fields_at(template, "spec"))
+        errors += claim_spec_errors(f"{where}.spec", fields_at(template, "spec"))
         name = text_at(fields_at(template, "metadata"), "name")
         if name in names:
             # Kubernetes accepts it, and makes one claim of two templates.
-            found.append(duplicate(f"{where}.metadata.name", name))
+            errors.append(duplicate(f"{where}.metadata.name", name))
         names |= {name} - {""}
     for name in ("replicas", "minReadySeconds"):
-        found += number_not_negative(f"{at}.{name}", number_at(spec, name))
-    found += number_not_negative(f"{at}.ordinals.start", number_at(fields_at(spec, "ordinals"), "start"))
+        errors += number_not_negative(f"{at}.{name}", number_at(spec, name))
+    errors += number_not_negative(f"{at}.ordinals.start", number_at(fields_at(spec, "ordinals"), "start"))
     if service := text_at(spec, "serviceName"):
-        found += each(f"{at}.serviceName", service, dns_label(service))
-    found += _selector_errors(f"{at}.selector", spec.get("selector"))
-    return [*found, *_template_errors(f"{at}.template", spec)]
+        errors += each(f"{at}.serviceName", service, dns_label(service))
+    errors += _selector_errors(f"{at}.selector", spec.get("selector"))
+    return [*errors, *_template_errors(f"{at}.template", spec)]
 
 
 def _strategy_errors(at: str, strategy: Fields) -> FieldErrors:
@@ -83,15 +83,15 @@ def _strategy_errors(at: str, strategy: Fields) -> FieldErrors:
     if type_ and type_ not in STRATEGIES:
         shown = {"Type": type_, "RollingUpdate": None}
         return [invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'")]
-    found = number_not_negative(
+    errors = number_not_negative(
         f"{at}.rollingUpdate.partition", number_at(fields_at(strategy, "rollingUpdate"), "partition")
     )
     most = fields_at(strategy, "rollingUpdate").get("maxUnavailable")
     where = f"{at}.rollingUpdate.maxUnavailable"
-    found += int_or_percent(where, most)
+    errors += int_or_percent(where, most)
     if most == 0 or (isinstance(most, str) and most.rstrip("%").strip("0") == "" and not percentage(most)):
-        found.append(invalid(where, most, "cannot be 0"))
-    return found
+        errors.append(invalid(where, most, "cannot be 0"))
+    return errors
 
 
 def _as_internal(rolling: Fields) -> dict[str, Any]:
@@ -101,33 +101,33 @@ def _as_internal(rolling: Fields) -> dict[str, Any]:
 def _selector_errors(at: str, selector: Any) -> FieldErrors:
     if not isinstance(selector, dict):
         return [required(at)]
-    found = label_selector(at, selector)
+    errors = label_selector(at, selector)
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        found.append(invalid(at, selector, "empty selector is invalid for statefulset"))
-    return found
+        errors.append(invalid(at, selector, "empty selector is invalid for statefulset"))
+    return errors
 
 
 def _template_errors(at: str, spec: Fields) -> FieldErrors:
     template = fields_at(spec, "template")
     given = fields_at(template, "metadata", "labels")
     selector = spec.get("selector")
-    found: FieldErrors = []
+    errors: FieldErrors = []
     # A missing selector selects nothing, an empty one everything.
     readable = not isinstance(selector, dict) or not label_selector(at, selector)
     matches = isinstance(selector, dict) and readable and label_selector_matches(_selector(selector), dict(given))
     if readable and not matches:
         message = "`selector` does not match template `labels`"
-        found.append(invalid(f"{at}.metadata.labels", dict(given) or None, message))
-    found += labels(f"{at}.labels", given)
-    found += annotations(f"{at}.annotations", fields_at(template, "metadata", "annotations"))
-    found += pod_spec_errors(f"{at}.spec", _with_claims(spec, fields_at(template, "spec")), "")
+        errors.append(invalid(f"{at}.metadata.labels", dict(given) or None, message))
+    errors += labels(f"{at}.labels", given)
+    errors += annotations(f"{at}.annotations", fields_at(template, "metadata", "annotations"))
+    errors += pod_spec_errors(f"{at}.spec", _with_claims(spec, fields_at(template, "spec")), "")
     policy = text_at(fields_at(template, "spec"), "restartPolicy") or "Always"
     if policy != "Always":
-        found.append(unsupported(f"{at}.spec.restartPolicy", policy, ("Always",)))
+        errors.append(unsupported(f"{at}.spec.restartPolicy", policy, ("Always",)))
     if fields_at(template, "spec").get("activeDeadlineSeconds") is not None:
         message = "activeDeadlineSeconds in StatefulSet is not Supported"
-        found.append(forbidden(f"{at}.spec.activeDeadlineSeconds", message))
-    return found
+        errors.append(forbidden(f"{at}.spec.activeDeadlineSeconds", message))
+    return errors
 
 
 def _selector(raw: Fields) -> LabelSelector:
@@ -141,11 +141,11 @@ def _selector(raw: Fields) -> LabelSelector:
 def _with_claims(spec: Fields, pod: Fields) -> dict[str, Any]:
     """The spec that the set's pods will have: with a volume for each claim that is created for the pod."""
     names = [text_at(fields_at(it, "metadata"), "name") for it in items_at(spec, "volumeClaimTemplates")]
-    made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
+    claim_volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
     taken = set(names)
     others = [it for it in items_at(pod, "volumes") if text_at(it, "name") not in taken]
     kept = {name: value for name, value in pod.items() if name not in ("hostname", "subdomain")}
-    return {**kept, "volumes": [*made, *others]}
+    return {**kept, "volumes": [*claim_volumes, *others]}
 
 
 def _shown(name: str, value: Any) -> Any:
@@ -187,18 +187,18 @@ def stateful_set_update_errors(old: Fields, new: Fields) -> FieldErrors:
 def stateful_set_status_errors(old: Fields, new: Fields) -> FieldErrors:
     before, status, at = fields_at(old, "status"), fields_at(new, "status"), "status"
     counts = {name: number_at(status, name) or 0 for name in ("replicas", *COUNTED)}
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for name in counts:
-        found += number_not_negative(f"{at}.{name}", counts[name])
+        errors += number_not_negative(f"{at}.{name}", counts[name])
     for name in ("observedGeneration", "collisionCount"):
-        found += number_not_negative(f"{at}.{name}", number_at(status, name))
+        errors += number_not_negative(f"{at}.{name}", number_at(status, name))
     for name in COUNTED:
         if counts[name] > counts["replicas"]:
-            found.append(invalid(f"{at}.{name}", counts[name], "cannot be greater than status.replicas"))
+            errors.append(invalid(f"{at}.{name}", counts[name], "cannot be greater than status.replicas"))
     if counts["availableReplicas"] > counts["readyReplicas"]:
         message = "cannot be greater than status.readyReplicas"
-        found.append(invalid(f"{at}.availableReplicas", counts["availableReplicas"], message))
+        errors.append(invalid(f"{at}.availableReplicas", counts["availableReplicas"], message))
     collisions = number_at(status, "collisionCount") or 0
     if collisions < (number_at(before, "collisionCount") or 0):
-        found.append(invalid(f"{at}.collisionCount", collisions, "cannot be decremented"))
-    return found
+        errors.append(invalid(f"{at}.collisionCount", collisions, "cannot be decremented"))
+    return errors

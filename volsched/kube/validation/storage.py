@@ -47,60 +47,60 @@ LIFECYCLE_MODES = ("Persistent", "Ephemeral")
 
 def class_creation_errors(storage_class: Fields) -> FieldErrors:
     provisioner = text_at(storage_class, "provisioner")
-    found = [] if provisioner else [required("provisioner")]
+    errors = [] if provisioner else [required("provisioner")]
     if provisioner:
-        found += each("provisioner", provisioner.lower(), qualified_name(provisioner.lower()))
-    found += _parameter_errors("parameters", fields_at(storage_class, "parameters"))
+        errors += each("provisioner", provisioner.lower(), qualified_name(provisioner.lower()))
+    errors += _parameter_errors("parameters", fields_at(storage_class, "parameters"))
     policy = text_at(storage_class, "reclaimPolicy")
     if policy and policy not in RECLAIM_POLICIES:
-        found.append(unsupported("reclaimPolicy", policy, RECLAIM_POLICIES))
+        errors.append(unsupported("reclaimPolicy", policy, RECLAIM_POLICIES))
     mode = storage_class.get(BINDING_MODE)
     if not isinstance(mode, str):
-        found.append(required(BINDING_MODE))
+        errors.append(required(BINDING_MODE))
     elif mode not in BINDING_MODES:
-        found.append(unsupported(BINDING_MODE, mode, BINDING_MODES))
+        errors.append(unsupported(BINDING_MODE, mode, BINDING_MODES))
     if BINDING_MODE_ALIAS in storage_class:
         message = f"is another name of {BINDING_MODE}, which says {mode}; remove it"
-        found.append(invalid(BINDING_MODE_ALIAS, storage_class[BINDING_MODE_ALIAS], message))
-    return [*found, *_topology_errors("allowedTopologies", items_at(storage_class, "allowedTopologies"))]
+        errors.append(invalid(BINDING_MODE_ALIAS, storage_class[BINDING_MODE_ALIAS], message))
+    return [*errors, *_topology_errors("allowedTopologies", items_at(storage_class, "allowedTopologies"))]
 
 
 def _parameter_errors(at: str, parameters: Fields) -> FieldErrors:
     if len(parameters) > PARAMETERS_MAX:
         return [too_long(at, PARAMETERS_MAX)]
-    found = [invalid(at, "", "field can not be empty.")] if "" in parameters else []
+    errors = [invalid(at, "", "field can not be empty.")] if "" in parameters else []
     size = sum(len(key.encode()) + len(str(value).encode()) for key, value in parameters.items())
-    return [*found, too_long(at, METADATA_MAX)] if size > METADATA_MAX else found
+    return [*errors, too_long(at, METADATA_MAX)] if size > METADATA_MAX else errors
 
 
 def _topology_errors(at: str, terms: list[Fields]) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     # An empty term equals the reference's initial set, and is reported as a duplicate.
     known: set[frozenset[tuple[str, frozenset[str]]]] = {frozenset()}
     for index, term in enumerate(terms):
         where = f"{at}[{index}].matchLabelExpressions"
         values: dict[str, frozenset[str]] = {}
         for number, entry in enumerate(items_at(term, "matchLabelExpressions")):
-            found += _topology_entry_errors(f"{where}[{number}]", entry)
+            errors += _topology_entry_errors(f"{where}[{number}]", entry)
             key = text_at(entry, "key")
             if key in values:
-                found.append(duplicate(f"{where}[{number}].key", key))
+                errors.append(duplicate(f"{where}[{number}].key", key))
             values[key] = frozenset(texts_at(entry, "values"))
         term_values = frozenset(values.items())
         if term_values in known:
-            found.append(duplicate(where, ""))
+            errors.append(duplicate(where, ""))
         known.add(term_values)
-    return found
+    return errors
 
 
 def _topology_entry_errors(at: str, entry: Fields) -> FieldErrors:
-    values, seen = texts_at(entry, "values"), set[str]()
-    found = [] if values else [required(f"{at}.values")]
+    values, used = texts_at(entry, "values"), set[str]()
+    errors = [] if values else [required(f"{at}.values")]
     for index, value in enumerate(values):
-        if value in seen:
-            found.append(duplicate(f"{at}.values[{index}]", value))
-        seen.add(value)
-    return [*found, *each(f"{at}.key", text_at(entry, "key"), qualified_name(text_at(entry, "key")))]
+        if value in used:
+            errors.append(duplicate(f"{at}.values[{index}]", value))
+        used.add(value)
+    return [*errors, *each(f"{at}.key", text_at(entry, "key"), qualified_name(text_at(entry, "key")))]
 
 
 def class_update_errors(old: Fields, new: Fields) -> FieldErrors:
@@ -115,35 +115,35 @@ def class_update_errors(old: Fields, new: Fields) -> FieldErrors:
 
 
 def csi_node_creation_errors(node: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     names: set[str] = set()
     for index, driver in enumerate(items_at(fields_at(node, "spec"), "drivers")):
         at, name, node_id = f"spec.drivers[{index}]", text_at(driver, "name"), text_at(driver, "nodeID")
-        found += driver_name(f"{at}.name", name)
-        found += [] if node_id else [required(f"{at}.nodeID")]
+        errors += driver_name(f"{at}.name", name)
+        errors += [] if node_id else [required(f"{at}.nodeID")]
         if len(node_id) > NODE_ID_MAX:
-            found.append(invalid(f"{at}.nodeID", node_id, f"must be {NODE_ID_MAX} characters or less"))
+            errors.append(invalid(f"{at}.nodeID", node_id, f"must be {NODE_ID_MAX} characters or less"))
         count = number_at(fields_at(driver, "allocatable"), "count")
-        found += number_not_negative(f"{at}.allocatable.count", count)
-        found += [duplicate(f"{at}.name", name)] if name in names else []
+        errors += number_not_negative(f"{at}.allocatable.count", count)
+        errors += [duplicate(f"{at}.name", name)] if name in names else []
         names.add(name)
-        found += _topology_key_errors(at, texts_at(driver, "topologyKeys"))
-    return found
+        errors += _topology_key_errors(at, texts_at(driver, "topologyKeys"))
+    return errors
 
 
 def _topology_key_errors(at: str, keys: list[str]) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     known: set[str] = set()
     for key in keys:
-        found += [] if key else [required(at)]
-        found += [duplicate(at, key)] if key in known else []
+        errors += [] if key else [required(at)]
+        errors += [duplicate(at, key)] if key in known else []
         known.add(key)
-        found += each(at, key, qualified_name(key))
-    return found
+        errors += each(at, key, qualified_name(key))
+    return errors
 
 
 def csi_node_update_errors(old: Fields, new: Fields) -> FieldErrors:
-    found = csi_node_creation_errors(new)
+    errors = csi_node_creation_errors(new)
     after = items_at(fields_at(new, "spec"), "drivers")
     for driver in items_at(fields_at(old, "spec"), "drivers"):
         for other in after:
@@ -151,8 +151,8 @@ def csi_node_update_errors(old: Fields, new: Fields) -> FieldErrors:
                 continue
             one, two = ({k: v for k, v in it.items() if k != "allocatable"} for it in (driver, other))
             if not same(one, two):
-                found.append(invalid("spec.drivers", _as_internal(other), IMMUTABLE))
-    return found
+                errors.append(invalid("spec.drivers", _as_internal(other), IMMUTABLE))
+    return errors
 
 
 def _as_internal(driver: Fields) -> dict[str, Any]:
@@ -169,71 +169,71 @@ def _as_internal(driver: Fields) -> dict[str, Any]:
 
 def csi_driver_creation_errors(driver: Fields) -> FieldErrors:
     spec, at = fields_at(driver, "spec"), "spec"
-    found: FieldErrors = []
+    errors: FieldErrors = []
     policy = spec.get("fsGroupPolicy")
     if isinstance(policy, str) and policy not in GROUP_POLICIES:
-        found.append(unsupported(f"{at}.fsGroupPolicy", policy, GROUP_POLICIES))
+        errors.append(unsupported(f"{at}.fsGroupPolicy", policy, GROUP_POLICIES))
     for mode in texts_at(spec, "volumeLifecycleModes"):
         if mode not in LIFECYCLE_MODES:
-            found.append(unsupported(f"{at}.volumeLifecycleModes", mode, LIFECYCLE_MODES))
+            errors.append(unsupported(f"{at}.volumeLifecycleModes", mode, LIFECYCLE_MODES))
     period = number_at(spec, "nodeAllocatableUpdatePeriodSeconds")
     if period is not None and period < 10:
         message = "must be greater than or equal to 10 seconds"
-        found.append(invalid(f"{at}.nodeAllocatableUpdatePeriodSeconds", period, message))
-    return found
+        errors.append(invalid(f"{at}.nodeAllocatableUpdatePeriodSeconds", period, message))
+    return errors
 
 
 def csi_driver_update_errors(old: Fields, new: Fields) -> FieldErrors:
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
-    found = csi_driver_creation_errors(new)
+    errors = csi_driver_creation_errors(new)
     # The reference itself misspells the first.
-    for name, told, default in (
+    for name, shown, default in (
         ("attachRequired", "attachedRequired", True),
         ("volumeLifecycleModes", "volumeLifecycleModes", ["Persistent"]),
     ):
         if before.get(name, default) != after.get(name, default):
-            found.append(invalid(f"spec.{told}", after.get(name, default), IMMUTABLE))
-    return found
+            errors.append(invalid(f"spec.{shown}", after.get(name, default), IMMUTABLE))
+    return errors
 
 
 # --- CSIStorageCapacity, VolumeAttachment ---------------------------------------------------------------
 
 
 def capacity_creation_errors(capacity: Fields) -> FieldErrors:
-    found = label_selector("nodeTopology", capacity.get("nodeTopology"))
-    found += class_name("storageClassName", text_at(capacity, "storageClassName"))
+    errors = label_selector("nodeTopology", capacity.get("nodeTopology"))
+    errors += class_name("storageClassName", text_at(capacity, "storageClassName"))
     amount = quantity_of(capacity.get("capacity"))
-    return found if amount is None else [*found, *amount_not_negative("capacity", amount)]
+    return errors if amount is None else [*errors, *amount_not_negative("capacity", amount)]
 
 
 def capacity_update_errors(old: Fields, new: Fields) -> FieldErrors:
-    found = capacity_creation_errors(new)
+    errors = capacity_creation_errors(new)
     for name in ("nodeTopology", "storageClassName"):
         if not same(old.get(name), new.get(name)):
-            found.append(invalid(name, new.get(name), IMMUTABLE))
-    return found
+            errors.append(invalid(name, new.get(name), IMMUTABLE))
+    return errors
 
 
 def attachment_creation_errors(attachment: Fields) -> FieldErrors:
     spec, at = fields_at(attachment, "spec"), "spec"
-    found = driver_name(f"{at}.attacher", text_at(spec, "attacher"))
+    errors = driver_name(f"{at}.attacher", text_at(spec, "attacher"))
     source = fields_at(spec, "source")
     name, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
     one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
     if name is None and inline is None:
-        found.append(required(f"{at}.source", one))
+        errors.append(required(f"{at}.source", one))
     elif name is not None and inline is not None:
-        found.append(forbidden(f"{at}.source", one))
+        errors.append(forbidden(f"{at}.source", one))
     elif name == "":
         message = "must specify non empty persistentVolumeName"
-        found.append(required(f"{at}.source.persistentVolumeName", message))
+        errors.append(required(f"{at}.source.persistentVolumeName", message))
     node = text_at(spec, "nodeName")
-    found += each(f"{at}.nodeName", node, dns_subdomain(node))
+    errors += each(f"{at}.nodeName", node, dns_subdomain(node))
     if isinstance(name, str):
-        found += each(f"{at}.source.persistentVolumeName", name, dns_subdomain(name))
-    return found
+        errors += each(f"{at}.source.persistentVolumeName", name, dns_subdomain(name))
+    return errors
 
 
 def attachment_update_errors(old: Fields, new: Fields) -> FieldErrors:
-    found = attachment_creation_errors(new)
-    return found if same(old.get("spec"), new.get("spec")) else [*found, invalid("spec", None, IMMUTABLE)]
+    errors = attachment_creation_errors(new)
+    return errors if same(old.get("spec"), new.get("spec")) else [*errors, invalid("spec", None, IMMUTABLE)]

@@ -53,29 +53,29 @@ _CLAIM_SPEC = (
 
 
 def access_modes(at: str, modes: list[str]) -> FieldErrors:
-    found = [unsupported(at, mode, ACCESS_MODES) for mode in modes if mode not in ACCESS_MODES]
+    errors = [unsupported(at, mode, ACCESS_MODES) for mode in modes if mode not in ACCESS_MODES]
     others = [mode for mode in modes if mode in ACCESS_MODES and mode != READ_WRITE_ONCE_POD]
     if READ_WRITE_ONCE_POD in modes and others:
-        found.append(forbidden(at, "may not use ReadWriteOncePod with other access modes"))
-    return found
+        errors.append(forbidden(at, "may not use ReadWriteOncePod with other access modes"))
+    return errors
 
 
 def claim_spec_errors(at: str, spec: Fields) -> FieldErrors:
     modes = texts_at(spec, "accessModes")
-    found = [] if modes else [required(f"{at}.accessModes", "at least 1 access mode is required")]
-    found += label_selector(f"{at}.selector", spec.get("selector"))
-    found += access_modes(f"{at}.accessModes", modes)
+    errors = [] if modes else [required(f"{at}.accessModes", "at least 1 access mode is required")]
+    errors += label_selector(f"{at}.selector", spec.get("selector"))
+    errors += access_modes(f"{at}.accessModes", modes)
     requests = fields_at(spec, "resources", "requests")
     size = quantity_of(requests.get("storage"))
     if "storage" not in requests:
-        found.append(required(f"{at}.resources[storage]"))
+        errors.append(required(f"{at}.resources[storage]"))
     elif size is not None:
-        found += positive_amount(f"{at}.resources[storage]", size)
-    found += _class_and_mode_errors(at, spec)
-    found += _claim_source_errors(at, spec)
+        errors += positive_amount(f"{at}.resources[storage]", size)
+    errors += _class_and_mode_errors(at, spec)
+    errors += _claim_source_errors(at, spec)
     if name := text_at(spec, "volumeAttributesClassName"):
-        found += class_name(f"{at}.volumeAttributesClassName", name)
-    return found
+        errors += class_name(f"{at}.volumeAttributesClassName", name)
+    return errors
 
 
 def _claim_source_errors(at: str, spec: Fields) -> FieldErrors:
@@ -86,43 +86,43 @@ def _claim_source_errors(at: str, spec: Fields) -> FieldErrors:
         source = None
     if not isinstance(reference, dict):
         reference = source
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for name, given in (("dataSource", source), ("dataSourceRef", reference)):
         if isinstance(given, dict):
-            found += _data_source(f"{at}.{name}", given)
+            errors += _data_source(f"{at}.{name}", given)
     if not isinstance(source, dict) or not isinstance(reference, dict):
-        return found
+        return errors
     if text_at(reference, "namespace"):
-        found.append(invalid(at, {}, "may not be specified when dataSourceRef.namespace is specified"))
+        errors.append(invalid(at, {}, "may not be specified when dataSourceRef.namespace is specified"))
     elif any(source.get(name) != reference.get(name) for name in ("apiGroup", "kind", "name")):
-        found.append(invalid(at, {}, "must match dataSourceRef"))
-    return found
+        errors.append(invalid(at, {}, "must match dataSourceRef"))
+    return errors
 
 
 def _data_source(at: str, source: Fields) -> FieldErrors:
-    found = [required(f"{at}.{name}") for name in ("name", "kind") if not text_at(source, name)]
+    errors = [required(f"{at}.{name}") for name in ("name", "kind") if not text_at(source, name)]
     group = text_at(source, "apiGroup")
     if not group and text_at(source, "kind") != "PersistentVolumeClaim":
         message = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        found.append(invalid(at, text_at(source, "kind"), message))
+        errors.append(invalid(at, text_at(source, "kind"), message))
     if group:
-        found += each(f"{at}.apiGroup", group, dns_subdomain(group))
+        errors += each(f"{at}.apiGroup", group, dns_subdomain(group))
     if namespace := text_at(source, "namespace"):
-        found += each(f"{at}.namespace", namespace, dns_label(namespace))
-    return found
+        errors += each(f"{at}.namespace", namespace, dns_label(namespace))
+    return errors
 
 
 def template_errors(at: str, template: Fields) -> FieldErrors:
     """A claim to be created for a pod: its metadata holds only labels and annotations."""
     meta = fields_at(template, "metadata")
-    found = annotations(f"{at}.metadata.annotations", fields_at(meta, "annotations"))
-    found += labels(f"{at}.metadata.labels", fields_at(meta, "labels"))
-    found += [
+    errors = annotations(f"{at}.metadata.annotations", fields_at(meta, "annotations"))
+    errors += labels(f"{at}.metadata.labels", fields_at(meta, "labels"))
+    errors += [
         forbidden(f"{at}.metadata.{name}", "cannot be set")
         for name, value in meta.items()
         if name not in ("labels", "annotations") and value
     ]
-    return [*found, *claim_spec_errors(f"{at}.spec", fields_at(template, "spec"))]
+    return [*errors, *claim_spec_errors(f"{at}.spec", fields_at(template, "spec"))]
 
 
 def claim_creation_errors(claim: Fields) -> FieldErrors:
@@ -131,13 +131,13 @@ def claim_creation_errors(claim: Fields) -> FieldErrors:
 
 def claim_update_errors(old: Fields, new: Fields, *, by_controller: bool = False) -> FieldErrors:
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
-    found = claim_spec_errors("spec", after)
+    errors = claim_spec_errors("spec", after)
     compared_old, compared_new = dict(before), dict(after)
     rolled_back = by_controller and not text_at(after, "volumeName") and _is_rollback(old)
     if rolled_back or not text_at(before, "volumeName"):
         compared_old.pop("volumeName", None)
         compared_new.pop("volumeName", None)
-    found += _class_errors(old, new, compared_old, compared_new)
+    errors += _class_errors(old, new, compared_old, compared_new)
     bound = text_at(fields_at(old, "status"), "phase") == BOUND
     if bound:
         for compared in (compared_old, compared_new):
@@ -148,8 +148,8 @@ def claim_update_errors(old: Fields, new: Fields, *, by_controller: bool = False
     named = any(compared_old.get(name) != compared_new.get(name) for name in _OPTIONAL)
     if named or not same(compared_old, compared_new):
         diff = difference("core.PersistentVolumeClaimSpec", compared_old, compared_new)
-        found.append(forbidden("spec", f"{_CLAIM_SPEC}\n{diff}"))
-    return [*found, *_size_errors(old, new), *_other_errors(old, new)]
+        errors.append(forbidden("spec", f"{_CLAIM_SPEC}\n{diff}"))
+    return [*errors, *_size_errors(old, new), *_other_errors(old, new)]
 
 
 def _is_rollback(claim: Fields) -> bool:
@@ -166,13 +166,13 @@ def _class_errors(old: Fields, new: Fields, before: dict[str, object], after: di
     if unnamed and wanted is not None and noted is not None and wanted == noted and now in (None, noted):
         after.pop("storageClassName", None)
         return []
-    found: FieldErrors = []
+    errors: FieldErrors = []
     if (now or "") != (noted or ""):
-        found.append(invalid(f"metadata.annotations.{BETA_STORAGE_CLASS}", now or "", IMMUTABLE))
+        errors.append(invalid(f"metadata.annotations.{BETA_STORAGE_CLASS}", now or "", IMMUTABLE))
     if unnamed and wanted is not None and noted in (None, wanted):
         after.pop("storageClassName", None)
         before.pop("storageClassName", None)
-    return found
+    return errors
 
 
 def _size_errors(old: Fields, new: Fields) -> FieldErrors:
@@ -187,10 +187,10 @@ def _size_errors(old: Fields, new: Fields) -> FieldErrors:
 
 def _class_and_mode_errors(at: str, spec: Fields) -> FieldErrors:
     name, mode = text_at(spec, "storageClassName"), spec.get("volumeMode")
-    found = class_name(f"{at}.storageClassName", name) if name else []
+    errors = class_name(f"{at}.storageClassName", name) if name else []
     if isinstance(mode, str) and mode not in VOLUME_MODES:
-        found.append(unsupported(f"{at}.volumeMode", mode, VOLUME_MODES))
-    return found
+        errors.append(unsupported(f"{at}.volumeMode", mode, VOLUME_MODES))
+    return errors
 
 
 def _mode_change_errors(before: Fields, after: Fields) -> FieldErrors:
@@ -201,24 +201,24 @@ def _mode_change_errors(before: Fields, after: Fields) -> FieldErrors:
 
 def _other_errors(old: Fields, new: Fields) -> FieldErrors:
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
-    found = _mode_change_errors(before, after)
+    errors = _mode_change_errors(before, after)
     current = fields_at(old, "status").get("currentVolumeAttributesClassName")
     wanted = after.get("volumeAttributesClassName")
     if current is not None and before.get("volumeAttributesClassName") != wanted and not wanted:
         what = "nil" if wanted is None else "empty string"
         message = f"update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
-        found.append(forbidden("spec.volumeAttributesClassName", message))
-    return found
+        errors.append(forbidden("spec.volumeAttributesClassName", message))
+    return errors
 
 
 def claim_status_errors(_: Fields, new: Fields) -> FieldErrors:
-    found: FieldErrors = []
+    errors: FieldErrors = []
     for name, raw in fields_at(new, "status", "capacity").items():
         amount = quantity_of(raw)
         if amount is not None and amount < ZERO:
             whole = amount.nano // 10**9
-            found.append(invalid(f"status.capacity[{name}]", whole, "must be a valid resource quantity"))
-    return found
+            errors.append(invalid(f"status.capacity[{name}]", whole, "must be a valid resource quantity"))
+    return errors
 
 
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
@@ -242,35 +242,35 @@ def volume_creation_errors(volume: Fields) -> FieldErrors:
 
 def volume_spec_errors(at: str, spec: Fields) -> FieldErrors:
     modes = texts_at(spec, "accessModes")
-    found = [] if modes else [required(f"{at}.accessModes")]
-    found += access_modes(f"{at}.accessModes", modes)
-    found += _capacity_errors(f"{at}.capacity", spec.get("capacity"))
+    errors = [] if modes else [required(f"{at}.accessModes")]
+    errors += access_modes(f"{at}.accessModes", modes)
+    errors += _capacity_errors(f"{at}.capacity", spec.get("capacity"))
     policy = text_at(spec, "persistentVolumeReclaimPolicy")
     if policy and policy not in RECLAIM_POLICIES:
-        found.append(unsupported(f"{at}.persistentVolumeReclaimPolicy", policy, RECLAIM_POLICIES))
-    found += _affinity_errors(f"{at}.nodeAffinity", spec.get("nodeAffinity"))
-    found += _volume_source_errors(at, spec)
+        errors.append(unsupported(f"{at}.persistentVolumeReclaimPolicy", policy, RECLAIM_POLICIES))
+    errors += _affinity_errors(f"{at}.nodeAffinity", spec.get("nodeAffinity"))
+    errors += _volume_source_errors(at, spec)
     host_path = text_at(fields_at(spec, "hostPath"), "path")
     if host_path and policy == "Recycle" and normpath(host_path).strip("/") == "":
         message = "may not be 'recycle' for a hostPath mount of '/'"
-        found.append(forbidden(f"{at}.persistentVolumeReclaimPolicy", message))
-    found += _class_and_mode_errors(at, spec)
-    return [*found, *_attributes_class_errors(at, spec)]
+        errors.append(forbidden(f"{at}.persistentVolumeReclaimPolicy", message))
+    errors += _class_and_mode_errors(at, spec)
+    return [*errors, *_attributes_class_errors(at, spec)]
 
 
 def _capacity_errors(at: str, capacity: Any) -> FieldErrors:
     given = capacity if isinstance(capacity, Mapping) else {}
-    found = [] if given else [required(at)]
+    errors = [] if given else [required(at)]
     if list(given) != ["storage"]:
-        found.append(unsupported(at, capacity, ("storage",)))
+        errors.append(unsupported(at, capacity, ("storage",)))
     for name, raw in given.items():
         amount = quantity_of(raw)
         if amount is not None:
             where = f"{at}[{name}]"
             whole = amount.nano // 10**9
-            found += [invalid(where, whole, "must be a valid resource quantity")] if whole < 0 else []
-            found += positive_amount(where, amount)
-    return found
+            errors += [invalid(where, whole, "must be a valid resource quantity")] if whole < 0 else []
+            errors += positive_amount(where, amount)
+    return errors
 
 
 def _affinity_errors(at: str, affinity: Any) -> FieldErrors:
@@ -287,10 +287,10 @@ def _volume_source_errors(at: str, spec: Fields) -> FieldErrors:
     if not present:
         return [required(at, "must specify a volume type")]
     first, *others = present
-    found = SOURCE_RULES[first](f"{at}.{first}", spec[first]) if first in SOURCE_RULES else []
+    errors = SOURCE_RULES[first](f"{at}.{first}", spec[first]) if first in SOURCE_RULES else []
     if first == "local" and not isinstance(spec.get("nodeAffinity"), Mapping):
-        found.append(required(f"{at}.nodeAffinity", "Local volume requires node affinity"))
-    return [*found, *(forbidden(f"{at}.{name}", "may not specify more than 1 volume type") for name in others)]
+        errors.append(required(f"{at}.nodeAffinity", "Local volume requires node affinity"))
+    return [*errors, *(forbidden(f"{at}.{name}", "may not specify more than 1 volume type") for name in others)]
 
 
 def _path_errors(at: str, source: Fields) -> FieldErrors:
@@ -306,22 +306,22 @@ def host_path_errors(at: str, source: Fields) -> FieldErrors:
 
 def nfs_errors(at: str, source: Fields) -> FieldErrors:
     path = text_at(source, "path")
-    found = [required(f"{at}.{name}") for name in ("server", "path") if not text_at(source, name)]
-    return found if path.startswith("/") else [*found, invalid(f"{at}.path", path, "must be an absolute path")]
+    errors = [required(f"{at}.{name}") for name in ("server", "path") if not text_at(source, name)]
+    return errors if path.startswith("/") else [*errors, invalid(f"{at}.path", path, "must be an absolute path")]
 
 
 def _csi_errors(at: str, source: Fields) -> FieldErrors:
-    found = driver_name(f"{at}.driver", text_at(source, "driver"))
+    errors = driver_name(f"{at}.driver", text_at(source, "driver"))
     if not text_at(source, "volumeHandle"):
-        found.append(required(f"{at}.volumeHandle"))
+        errors.append(required(f"{at}.volumeHandle"))
     for name in _SECRET_REFS:
         if isinstance(source.get(name), Mapping):
-            found += [
+            errors += [
                 required(f"{at}.{name}.{part}")
                 for part in ("name", "namespace")
                 if not text_at(source[name], part)
             ]
-    return found
+    return errors
 
 
 SOURCE_RULES: Mapping[str, Callable[[str, Fields], FieldErrors]] = {
@@ -337,28 +337,28 @@ def _attributes_class_errors(at: str, spec: Fields) -> FieldErrors:
     if not isinstance(name, str):
         return []
     where = f"{at}.volumeAttributesClassName"
-    found = class_name(where, name) if name else [required(where, "an empty string is disallowed")]
+    errors = class_name(where, name) if name else [required(where, "an empty string is disallowed")]
     if not isinstance(spec.get("csi"), Mapping):
-        found.append(required(f"{at}.csi", "has to be specified when using volumeAttributesClassName"))
-    return found
+        errors.append(required(f"{at}.csi", "has to be specified when using volumeAttributesClassName"))
+    return errors
 
 
 def volume_update_errors(old: Fields, new: Fields) -> FieldErrors:
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
-    found = volume_spec_errors("spec", after)
+    errors = volume_spec_errors("spec", after)
     sources = [{name: it[name] for name in SOURCES if name in it} for it in (before, after)]
     if not same(_without_expand_secret(*sources)[0], _without_expand_secret(*sources)[1]):
         diff = difference("core.PersistentVolumeSource", *sources)
         message = f"spec.persistentvolumesource is immutable after creation\n{diff}"
-        found.append(forbidden("spec.persistentvolumesource", message))
-    found += _mode_change_errors(before, after)
+        errors.append(forbidden("spec.persistentvolumesource", message))
+    errors += _mode_change_errors(before, after)
     if before.get("nodeAffinity") and not _follows(before.get("nodeAffinity"), after.get("nodeAffinity")):
         message = f"{IMMUTABLE}, except for updating from beta label to GA"
-        found.append(invalid("nodeAffinity", _as_internal(after.get("nodeAffinity")), message))
+        errors.append(invalid("nodeAffinity", _as_internal(after.get("nodeAffinity")), message))
     if before.get("volumeAttributesClassName") is not None and after.get("volumeAttributesClassName") is None:
         message = "update from non-nil value to nil is forbidden"
-        found.append(forbidden("spec.volumeAttributesClassName", message))
-    return found
+        errors.append(forbidden("spec.volumeAttributesClassName", message))
+    return errors
 
 
 def _without_expand_secret(old: Fields, new: Fields) -> tuple[Fields, Fields]:
