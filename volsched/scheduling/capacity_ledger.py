@@ -45,7 +45,7 @@ class CapacityLedger:
     room_of_others: Callable[[str], PromisedCapacity | None]
     """The room that a claim (by key) takes for which another scheduler chose a node; None: none that is known."""
     hold: int = HOLD_AT_MOST
-    _held: dict[str, _Held] = field(default_factory=dict)
+    _holds: dict[str, _Held] = field(default_factory=dict)
     """By the claim's uid: a claim gets one volume, however many plans it is in."""
     _alone: dict[str, str] = field(default_factory=dict)
     """Claims that were promised room without a pod or by another scheduler, by key, with their uids."""
@@ -56,39 +56,39 @@ class CapacityLedger:
         """A binding has changed; None: it is not, or no longer, open."""
         wanted = {leg.claim_uid: leg for leg in (() if after is None else after.legs) if _reserves(leg)}
         for claim_uid, leg in wanted.items():
-            held = self._held.get(claim_uid)
-            if held is None or (held.binding != binding and leg.owner):
+            hold = self._holds.get(claim_uid)
+            if hold is None or (hold.binding != binding and leg.owner):
                 self._hold(claim_uid, _Held(binding, leg.capacity or "", leg.bytes or 0))
         for leg in () if before is None else before.legs:
-            held = self._held.get(leg.claim_uid)
-            if held is not None and held.binding == binding and leg.claim_uid not in wanted:
-                self._close(leg, held)
+            hold = self._holds.get(leg.claim_uid)
+            if hold is not None and hold.binding == binding and leg.claim_uid not in wanted:
+                self._close(leg, hold)
 
     def holds(self, claim_uid: str) -> bool:
         """Whether room is held for this claim."""
-        held = self._held.get(claim_uid)
-        return held is not None and not held.settled
+        hold = self._holds.get(claim_uid)
+        return hold is not None and not hold.settled
 
     def look(self, noun: str, key: str) -> None:
         """A volume, a claim or a capacity object may have changed."""
         if noun == "claim":
             self._look_at_claim(key)
             return
-        if not self._held:
+        if not self._holds:
             return
         state = living(self.world.states, f"{noun}/{key}")
         if state is None or state.manifest is None:
             return
         if noun == "capacity":
-            for claim_uid, held in self._held.items():
-                if held.capacity == key and held.appeared_at is not None and state.rv > held.appeared_at:
-                    self._settle(claim_uid, held)
+            for claim_uid, hold in self._holds.items():
+                if hold.capacity == key and hold.appeared_at is not None and state.rv > hold.appeared_at:
+                    self._settle(claim_uid, hold)
             self._forget_settled()
             return
-        held_for_it = self._held.get(str((claim_of(state.manifest) or {}).get("uid")))
-        if held_for_it is not None and held_for_it.appeared_at is None:
-            held_for_it.appeared_at = state.rv
-            self.look("capacity", held_for_it.capacity)
+        hold_of_claim = self._holds.get(str((claim_of(state.manifest) or {}).get("uid")))
+        if hold_of_claim is not None and hold_of_claim.appeared_at is None:
+            hold_of_claim.appeared_at = state.rv
+            self.look("capacity", hold_of_claim.capacity)
 
     def _look_at_claim(self, key: str) -> None:
         """If a claim is bound already, only `recall` can tell whether its use is still unpublished."""
@@ -100,15 +100,15 @@ class CapacityLedger:
         known = self._alone.get(key)
         if known is not None and (not (room or theirs) or known != uid(manifest)):
             del self._alone[key]
-            if (held := self._held.get(known)) is not None and held.binding == NOBODY:
+            if (hold := self._holds.get(known)) is not None and hold.binding == NOBODY:
                 self._drop(known)
         if not (room or theirs):
             return
-        held = self._held.get(uid(manifest))
+        hold = self._holds.get(uid(manifest))
         if spec(manifest).get("volumeName"):
-            if held is not None and held.binding == NOBODY:
-                held.closed = True
-        elif held is None:
+            if hold is not None and hold.binding == NOBODY:
+                hold.closed = True
+        elif hold is None:
             room = room or self.room_of_others(key)
             if room is None:
                 self._unplaced.add(key)
@@ -120,10 +120,10 @@ class CapacityLedger:
         """Release what was held long enough, and hold what could not be placed before."""
         for key in tuple(self._unplaced):
             self._look_at_claim(key)
-        for claim_uid, held in tuple(self._held.items()):
-            if held.closed and held.until is None:
-                held.until = now + self.hold
-            elif held.until is not None and held.until <= now:
+        for claim_uid, hold in tuple(self._holds.items()):
+            if hold.closed and hold.until is None:
+                hold.until = now + self.hold
+            elif hold.until is not None and hold.until <= now:
                 self._drop(claim_uid)
 
     def recall(self, now: int) -> None:
@@ -133,7 +133,7 @@ class CapacityLedger:
         with self.world.database.read() as connection:
             promised = promised_since(connection, now - self.hold)
         for it in promised:
-            if it.claim_uid not in self._held and not self._is_published(it) and self._is_asked_for(it):
+            if it.claim_uid not in self._holds and not self._is_published(it) and self._is_asked_for(it):
                 self._hold(it.claim_uid, _Held(it.binding, it.capacity, it.bytes, it.appeared_at, closed=True))
         since = rfc3339(now - self.hold)
         for stream in [stream for stream in self.world.states if stream.startswith("claim/")]:
@@ -144,7 +144,7 @@ class CapacityLedger:
         claim = living(self.world.states, stream)
         manifest: Mapping[str, Any] = {} if claim is None else claim.manifest or {}
         room = promised_room(annotations(manifest)) if manifest else None
-        if room is None or uid(manifest) in self._held:
+        if room is None or uid(manifest) in self._holds:
             return
         volume = living(self.world.states, f"volume/{spec(manifest).get('volumeName')}")
         if volume is None or str(metadata(volume.manifest or {}).get("creationTimestamp", "")) < since:
@@ -157,10 +157,10 @@ class CapacityLedger:
         state = living(self.world.states, f"capacity/{it.capacity}")
         return state is not None and it.appeared_at is not None and state.rv > it.appeared_at
 
-    def _close(self, leg: LegState, held: _Held) -> None:
+    def _close(self, leg: LegState, hold: _Held) -> None:
         """The leg has ended. A claim without a selected node gets no volume; any other may still get one."""
-        held.closed = True
-        if held.settled or not self._is_asked_for(leg):
+        hold.closed = True
+        if hold.settled or not self._is_asked_for(leg):
             self._drop(leg.claim_uid)
 
     def _is_asked_for(self, leg: LegState | Promised) -> bool:
@@ -169,25 +169,25 @@ class CapacityLedger:
             return False
         return bool(spec(claim.manifest).get("volumeName")) or SELECTED_NODE in annotations(claim.manifest)
 
-    def _hold(self, claim_uid: str, held: _Held) -> None:
+    def _hold(self, claim_uid: str, hold: _Held) -> None:
         self._drop(claim_uid)
-        self._held[claim_uid] = held
-        self.change(claim_uid, held.capacity, held.bytes)
+        self._holds[claim_uid] = hold
+        self.change(claim_uid, hold.capacity, hold.bytes)
 
-    def _settle(self, claim_uid: str, held: _Held) -> None:
-        if not held.settled:
-            held.settled = True
-            self.change(claim_uid, held.capacity, -held.bytes)
+    def _settle(self, claim_uid: str, hold: _Held) -> None:
+        if not hold.settled:
+            hold.settled = True
+            self.change(claim_uid, hold.capacity, -hold.bytes)
 
     def _drop(self, claim_uid: str) -> None:
-        held = self._held.pop(claim_uid, None)
-        if held is not None:
-            self._settle(claim_uid, held)
+        hold = self._holds.pop(claim_uid, None)
+        if hold is not None:
+            self._settle(claim_uid, hold)
 
     def _forget_settled(self) -> None:
         """An entry whose binding is open is kept; otherwise the binding's next move would reserve again."""
-        for claim_uid in [it for it, held in self._held.items() if held.settled and held.closed]:
-            del self._held[claim_uid]
+        for claim_uid in [it for it, hold in self._holds.items() if hold.settled and hold.closed]:
+            del self._holds[claim_uid]
 
 
 def _reserves(leg: LegState) -> bool:

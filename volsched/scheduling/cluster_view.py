@@ -197,8 +197,8 @@ class Picture:
         self.index.reserve(capacity, self._reserved.get(capacity, 0) + imagined)
 
     def _look(self, stream: str, noun: str, key: str) -> None:
-        state, found = self.world.states.get(stream), self.world.read(stream)
-        if not isinstance(state, ObjectState) or found is None:
+        state, parsed = self.world.states.get(stream), self.world.read(stream)
+        if not isinstance(state, ObjectState) or parsed is None:
             self._shown.pop(stream, None)
             kind = KIND_OF_NOUN[noun].value
             if noun in ("node", "csinode"):
@@ -206,7 +206,7 @@ class Picture:
             self._note(kind, key, None)
             self.index.drop(kind, key)
             return
-        (manifest, value), overlay = found, state.assumed
+        (manifest, value), overlay = parsed, state.assumed
         if overlay is not None and overlay.binding not in self._bindings:
             overlay = None
         shown = state.rv, None if overlay is None else overlay.binding

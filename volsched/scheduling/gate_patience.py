@@ -64,9 +64,9 @@ class GatePatience:
             pod = living(states, f"pod/{key}")
             if pod is None or pod.assumed is not None:
                 return NOTHING
-            told = tell_effect(
+            notice = tell_effect(
                 f"gate/{uid}", kind="Pod", key=key, uid=uid, type_="Warning", reason=GIVEN_UP, message=reason
             )
-            return Decision(effects=(ungate_effect(key, uid, reason), told))
+            return Decision(effects=(ungate_effect(key, uid, reason), notice))
 
         return Command(actor=self.actor, streams=(f"pod/{key}",), decide=decide)

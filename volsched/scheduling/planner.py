@@ -42,7 +42,7 @@ class Planned:
 
 def plan_for(
     pod: Pod,
-    found: Attempt,
+    decision: Attempt,
     assumption: AssumedDecision,
     *,
     binding: str,
@@ -51,14 +51,14 @@ def plan_for(
     timeout_seconds: int,
 ) -> Planned:
     """The plan of a decision. The picture shows it from here on, so that the next pod sees what is taken."""
-    assert found.chosen is not None
+    assert decision.chosen is not None
     assumption = _once_per_claim(assumption)
     request = Plan(
         binding=binding,
         pod=pod.key,
         pod_uid=pod.meta.uid,
-        node=found.chosen.node,
-        legs=tuple(_legs(found, assumption, picture)),
+        node=decision.chosen.node,
+        legs=tuple(_legs(decision, assumption, picture)),
         decided_at=picture.world.position,
         deadline=now + bind_seconds(pod, timeout_seconds) * SECOND,
         on_failure=_on_failure(pod),
@@ -66,9 +66,9 @@ def plan_for(
         alpha_annotations=picture.index.profile.writes_alpha_annotations,
         repels=bool(pod.pod_anti_affinity.required),
         staged=_is_foreign(picture, f"pod/{pod.key}"),
-        exclusive=frozenset(it.key for it in found.claims.bound if READ_WRITE_ONCE_POD in it.access_modes),
+        exclusive=frozenset(it.key for it in decision.claims.bound if READ_WRITE_ONCE_POD in it.access_modes),
     )
-    planned = Planned(pod, request, found)
+    planned = Planned(pod, request, decision)
     volumes = (assumed.volume for assumed in assumption.volumes)
     picture.imagine([*volumes, *assumption.claims, replace(pod, node_name=request.node)], planned.reserved)
     return planned
@@ -79,16 +79,16 @@ def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[
 
     `earlier` are the plans of the same batch that the picture showed when this one was decided.
     """
-    made = attempt_made(entry.pod, entry.attempt, entry.plan.binding, entry.plan.decided_at, decider)
+    attempt_event = attempt_made(entry.pod, entry.attempt, entry.plan.binding, entry.plan.decided_at, decider)
     company = {it.plan.pod: it.plan.node for it in earlier} if counts_on_others(entry.pod) else {}
 
     def decide(states: States) -> Decision:
         decision = plan(entry.plan, states, company=company)
-        return replace(decision, events=(*decision.events, made))
+        return replace(decision, events=(*decision.events, attempt_event))
 
     return Command(
         actor=actor,
-        streams=(*entry.plan.streams, made.stream, *(f"pod/{pod}" for pod in company)),
+        streams=(*entry.plan.streams, attempt_event.stream, *(f"pod/{pod}" for pod in company)),
         decide=decide,
         precondition=Precondition(scan=Scan(entry.plan.decided_at, outdated(entry.plan))),
     )
@@ -116,10 +116,10 @@ def _once_per_claim(assumption: AssumedDecision) -> AssumedDecision:
     return replace(assumption, volumes=tuple(volumes.values()), claims=tuple(claims.values()))
 
 
-def _legs(found: Attempt, assumption: AssumedDecision, picture: Picture) -> Iterator[PlannedLeg]:
-    assert found.chosen is not None
+def _legs(decision: Attempt, assumption: AssumedDecision, picture: Picture) -> Iterator[PlannedLeg]:
+    assert decision.chosen is not None
     in_flight = {assumed.claim.key for assumed in assumption.volumes}
-    bound = {claim.key: claim for claim in found.claims.bound if claim.key not in in_flight}
+    bound = {claim.key: claim for claim in decision.claims.bound if claim.key not in in_flight}
     for claim in bound.values():
         yield PlannedLeg(claim=claim.key, claim_uid=claim.meta.uid, volume=claim.volume_name, rv="", bound=True)
     for assumed in assumption.volumes:
@@ -130,7 +130,7 @@ def _legs(found: Attempt, assumption: AssumedDecision, picture: Picture) -> Iter
             rv=_version(picture, f"volume/{assumed.volume.name}"),
             joins=picture.owners.get(assumed.claim.key),
         )
-    provisions = {provision.claim.key: provision for provision in found.chosen.answer.provisions}
+    provisions = {provision.claim.key: provision for provision in decision.chosen.answer.provisions}
     for claim in assumption.claims:
         provision = provisions[claim.key]
         capacity = None if provision.capacity is None else provision.capacity.key

@@ -101,20 +101,20 @@ class Reserver:
     def __post_init__(self) -> None:
         self.picture = Picture.on(self.database, self.configuration)
 
-    def reserve(self, asked: ReservationRequest, *, actor: str, now: int) -> str | ReservationRefused:
+    def reserve(self, request: ReservationRequest, *, actor: str, now: int) -> str | ReservationRefused:
         """The id of the reservation, or why there is none."""
         late: tuple[type[Exception], ...] = (ConflictError, *self.database.refusals)
         for _ in range(TRIES):
-            repeated = self._repeated(asked)
+            repeated = self._repeated(request)
             if repeated is not None:
                 return repeated
             self.picture.catch_up(now)
-            pod = self._pod(asked)
-            planned = self._plan(pod, asked, now)
+            pod = self._pod(request)
+            planned = self._plan(pod, request, now)
             if isinstance(planned, Attempt):
                 return self._refuse(pod, planned, actor)
             try:
-                done = self.append(self._command(planned, asked, actor))
+                done = self.append(self._command(planned, request, actor))
             except Exception as error:
                 # Remove what was only imagined. If another writer was first, the next decision sees its write.
                 self.picture.update(planned.plan.streams)
@@ -125,7 +125,7 @@ class Reserver:
             finally:
                 self.picture.wake_up()
         raise NotToBeReservedError(
-            f'pod "{asked.pod}": the world changed {TRIES} times while it was decided; ask again'
+            f'pod "{request.pod}": the world changed {TRIES} times while it was decided; ask again'
         )
 
     def confirm(self, binding: str, *, actor: str, now: int) -> None:
@@ -143,62 +143,62 @@ class Reserver:
     def _say(self, binding: str, actor: str, decide: Callable[[States], Decision]) -> None:
         self.append(_command_about(self.database, binding, actor, decide))
 
-    def _repeated(self, asked: ReservationRequest) -> str | None:
-        if asked.key is None:
+    def _repeated(self, request: ReservationRequest) -> str | None:
+        if request.key is None:
             return None
         with self.database.read() as connection:
-            result = result_of(connection, _key(asked)) or {}
-        if result and result["pod"] != asked.pod:
+            result = result_of(connection, _key(request)) or {}
+        if result and result["pod"] != request.pod:
             raise NotToBeReservedError(
-                f'key "{asked.key}" was used for pod "{result["pod"]}"; give each request a key of its own'
+                f'key "{request.key}" was used for pod "{result["pod"]}"; give each request a key of its own'
             )
         return str(result["binding"]) if result else None
 
-    def _pod(self, asked: ReservationRequest) -> Pod:
-        pod, held = self.picture.index.snapshot.pods.get(asked.pod), self.picture.planned.get(asked.pod)
+    def _pod(self, request: ReservationRequest) -> Pod:
+        pod, binding = self.picture.index.snapshot.pods.get(request.pod), self.picture.planned.get(request.pod)
         if pod is None:
-            raise UnknownPodError(f'pod "{asked.pod}" not found')
-        if asked.pod_uid is not None and pod.meta.uid != asked.pod_uid:
+            raise UnknownPodError(f'pod "{request.pod}" not found')
+        if request.pod_uid is not None and pod.meta.uid != request.pod_uid:
             raise NotToBeReservedError(
-                f'pod "{asked.pod}" has uid {pod.meta.uid}, not {asked.pod_uid}: it is another pod'
+                f'pod "{request.pod}" has uid {pod.meta.uid}, not {request.pod_uid}: it is another pod'
             )
-        if held is not None:
-            state = self.picture.world.binding(held)
+        if binding is not None:
+            state = self.picture.world.binding(binding)
             raise NotToBeReservedError(
-                f'pod "{asked.pod}" has binding {held} already ({"open" if state is None else state.state})'
+                f'pod "{request.pod}" has binding {binding} already ({"open" if state is None else state.state})'
             )
         if pod.node_name:
-            raise NotToBeReservedError(f'pod "{asked.pod}" is on node "{pod.node_name}" already')
+            raise NotToBeReservedError(f'pod "{request.pod}" is on node "{pod.node_name}" already')
         if pod.meta.being_deleted or pod.phase in TERMINATED:
-            raise NotToBeReservedError(f'pod "{asked.pod}" has ended or is being deleted')
-        if asked.node is not None and asked.node not in self.picture.index.snapshot.nodes:
-            raise UnknownPodError(f'node "{asked.node}" not found')
+            raise NotToBeReservedError(f'pod "{request.pod}" has ended or is being deleted')
+        if request.node is not None and request.node not in self.picture.index.snapshot.nodes:
+            raise UnknownPodError(f'node "{request.node}" not found')
         return pod
 
-    def _plan(self, pod: Pod, asked: ReservationRequest, now: int) -> Planned | Attempt:
+    def _plan(self, pod: Pod, request: ReservationRequest, now: int) -> Planned | Attempt:
         """The picture shows the plan from here on, until it is planned or taken back."""
-        found = self._decide(pod, asked.node, now)
-        if found.chosen is None:
-            return found
-        waits = not_ready(found.chosen.answer)
+        decision = self._decide(pod, request.node, now)
+        if decision.chosen is None:
+            return decision
+        waits = not_ready(decision.chosen.answer)
         if waits is not None:
-            return Attempt(status=Status(Code.ERROR, (waits,)), claims=found.claims)
+            return Attempt(status=Status(Code.ERROR, (waits,)), claims=decision.claims)
         index = self.picture.index
-        node = index.snapshot.nodes[found.chosen.node]
+        node = index.snapshot.nodes[decision.chosen.node]
         try:
-            _, taken = assume_pod_volumes(index.snapshot, pod, node, found.chosen.answer, profile=index.profile)
+            _, taken = assume_pod_volumes(index.snapshot, pod, node, decision.chosen.answer, profile=index.profile)
         except AttemptError as error:
-            return Attempt(status=Status(Code.ERROR, (str(error),)), claims=found.claims)
+            return Attempt(status=Status(Code.ERROR, (str(error),)), claims=decision.claims)
         planned = plan_for(
             pod,
-            found,
+            decision,
             taken,
             binding=self.new_id(),
             picture=self.picture,
             now=now,
             timeout_seconds=self.configuration.bind_timeout_seconds,
         )
-        held = replace(planned.plan, reserved=True, key=asked.key or "", deadline=now + asked.seconds * SECOND)
+        held = replace(planned.plan, reserved=True, key=request.key or "", deadline=now + request.seconds * SECOND)
         return replace(planned, plan=held)
 
     def _decide(self, pod: Pod, node: str | None, now: int) -> Attempt:
@@ -210,14 +210,14 @@ class Reserver:
         avoid |= self.picture.rejecting_nodes(since)
         return index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
 
-    def _command(self, planned: Planned, asked: ReservationRequest, actor: str) -> Command:
+    def _command(self, planned: Planned, request: ReservationRequest, actor: str) -> Command:
         command = plan_command(planned, actor=actor, decider=decider(actor))
         result = {"binding": planned.plan.binding, "pod": planned.plan.pod}
         scan = command.precondition.scan
         assert scan is not None
         # The actor also writes objects itself, and this decision did not see those writes.
         precondition = Precondition(
-            key=None if asked.key is None else _key(asked), scan=replace(scan, knows_own=False)
+            key=None if request.key is None else _key(request), scan=replace(scan, knows_own=False)
         )
         return replace(
             command,
@@ -225,9 +225,9 @@ class Reserver:
             precondition=precondition,
         )
 
-    def _refuse(self, pod: Pod, found: Attempt, actor: str) -> ReservationRefused:
+    def _refuse(self, pod: Pod, refusal: Attempt, actor: str) -> ReservationRefused:
         """Store the reason; a repeated answer is only counted."""
-        decided_at, who, said = self.picture.world.position, decider(actor), message_of(found)
+        decided_at, who, said = self.picture.world.position, decider(actor), message_of(refusal)
         with self.database.read() as connection:
             last = next(iter(attempts_for(connection, pod.key, EVERYTHING, limit=1)), None)
         same = last is not None and (last.pod_uid, last.decider) == (pod.meta.uid, who)
@@ -236,8 +236,8 @@ class Reserver:
                 telling_again(ToldReasons(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at)
             )
             return ReservationRefused(str(last.id), said)
-        found = replace(found, in_full=self.picture.index.in_full(pod, found))
-        made = attempt_made(pod, found, self.new_id(), decided_at, who)
+        refusal = replace(refusal, in_full=self.picture.index.in_full(pod, refusal))
+        made = attempt_made(pod, refusal, self.new_id(), decided_at, who)
         self.append(Command(actor=actor, streams=(made.stream,), decide=lambda _: Decision(events=(made,))))
         return ReservationRefused(made.stream.partition("/")[2], said)
 
@@ -278,11 +278,11 @@ def reservation(connection: Connection, binding: str) -> BindingState:
     return state
 
 
-def _key(asked: ReservationRequest) -> str:
+def _key(request: ReservationRequest) -> str:
     """Keys of reservations are separate from those of other commands and of other namespaces: a caller with access
     to one namespace must not learn of requests in another.
     """
-    return reservation_key(asked.pod, asked.key or "")
+    return reservation_key(request.pod, request.key or "")
 
 
 # A delayed claim bound on request: decided on the current store, written if that is unchanged.

@@ -103,14 +103,14 @@ class Scheduler:
             while len(taken) < most and (pod := self._next(now)) is not None:
                 taken.append(pod)
                 began = time.perf_counter()
-                made = self._decide(pod, now)
+                decided = self._decide(pod, now)
                 self.database.meters.decisions.observe(time.perf_counter() - began)
-                if made is None:
+                if decided is None:
                     put_off.append(pod)
-                elif isinstance(made, Planned):
-                    planned.append(made)
+                elif isinstance(decided, Planned):
+                    planned.append(decided)
                 else:
-                    refused.append(made)
+                    refused.append(decided)
             # Before the plans: a claim with a rollback request cannot be planned in the same step.
             untold = self._tell(refused, now)
             if planned:
@@ -185,23 +185,23 @@ class Scheduler:
         ) | self.picture.rejecting_nodes(since)
         snapshot = index.snapshot
         try:
-            found = index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
+            decision = index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
         except Exception as error:
             # Most likely an error of an external plugin. It concerns this pod; the others continue.
-            found = Attempt(status=Status(Code.ERROR, (f"deciding failed: {error!r}",)), claims=PodClaims())
-        if found.chosen is None:
-            return self._refuse(pod, found, avoid, now)
-        if not_ready(found.chosen.answer) is not None:
+            decision = Attempt(status=Status(Code.ERROR, (f"deciding failed: {error!r}",)), claims=PodClaims())
+        if decision.chosen is None:
+            return self._refuse(pod, decision, avoid, now)
+        if not_ready(decision.chosen.answer) is not None:
             return None
-        node = snapshot.nodes[found.chosen.node]
+        node = snapshot.nodes[decision.chosen.node]
         try:
-            _, reservation = assume_pod_volumes(snapshot, pod, node, found.chosen.answer, profile=index.profile)
+            _, reservation = assume_pod_volumes(snapshot, pod, node, decision.chosen.answer, profile=index.profile)
         except AttemptError as error:
-            failed = Attempt(status=Status(Code.ERROR, (str(error),)), claims=found.claims)
+            failed = Attempt(status=Status(Code.ERROR, (str(error),)), claims=decision.claims)
             return self._refuse(pod, failed, avoid, now)
         return plan_for(
             pod,
-            found,
+            decision,
             reservation,
             binding=self.new_id(),
             picture=self.picture,
@@ -209,31 +209,31 @@ class Scheduler:
             timeout_seconds=self.bind_timeout_seconds,
         )
 
-    def _refuse(self, pod: Pod, found: Attempt, avoid: frozenset[str], now: int) -> _Refused:
+    def _refuse(self, pod: Pod, decision: Attempt, avoid: frozenset[str], now: int) -> _Refused:
         """Store the reason, and request a rollback of claims if that helps; repeated answers are only counted."""
-        decided_at, before, said = self.picture.world.position, self._told.get(pod.key), message_of(found)
+        decided_at, before, said = self.picture.world.position, self._told.get(pod.key), message_of(decision)
         index = self.picture.index
         wanted = claims_worth_asking(index, pod, said, avoid=avoid)
-        asked = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
+        requests = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
         if before is not None and before.said == said and not before.is_due(now):
-            return _Refused(pod, found, before, True, [self._again(before, decided_at), *asked])
-        found = replace(found, in_full=index.in_full(pod, found, avoid=avoid))
-        claims = claims_kept(found)
+            return _Refused(pod, decision, before, True, [self._again(before, decided_at), *requests])
+        decision = replace(decision, in_full=index.in_full(pod, decision, avoid=avoid))
+        claims = claims_kept(decision)
         if before is not None and (before.said, before.claims) == (said, claims):
             known = replace(before, looked_at=now)
-            return _Refused(pod, found, known, True, [self._again(before, decided_at), *asked])
-        told = ToldReasons(pod.meta.uid, self.new_id(), said, claims, now)
+            return _Refused(pod, decision, known, True, [self._again(before, decided_at), *requests])
+        reasons = ToldReasons(pod.meta.uid, self.new_id(), said, claims, now)
         telling = telling_pod(
             pod,
-            found,
-            id_=told.attempt,
+            decision,
+            id_=reasons.attempt,
             decided_at=decided_at,
             decider=self._decider,
             actor=self.owner,
             now=now,
             keeps=bool(avoid),
         )
-        return _Refused(pod, found, told, False, [telling, *asked])
+        return _Refused(pod, decision, reasons, False, [telling, *requests])
 
     def _again(self, told: ToldReasons, decided_at: int) -> Command:
         return telling_again(told, actor=self.owner, decided_at=decided_at)

@@ -56,24 +56,28 @@ def telling_again(told: ToldReasons, *, actor: str, decided_at: int) -> Command:
 
 
 def telling_pod(
-    pod: Pod, found: Attempt, *, id_: str, decided_at: int, decider: str, actor: str, now: int, keeps: bool
+    pod: Pod, decision: Attempt, *, id_: str, decided_at: int, decider: str, actor: str, now: int, keeps: bool
 ) -> Command:
     """`keeps`: the pod keeps its condition, which names the node that rejected it, and when."""
-    made, message, time = attempt_made(pod, found, id_, decided_at, decider), told_message(found), rfc3339(now)
+    attempt_event, message, time = (
+        attempt_made(pod, decision, id_, decided_at, decider),
+        told_message(decision),
+        rfc3339(now),
+    )
     pod_stream = f"pod/{pod.key}"
     notice = notice_stream("Pod", pod.key, pod.meta.uid, FAILED_SCHEDULING, message)
 
     def decide(states: States) -> Decision:
-        events = [made]
-        held = living(states, pod_stream)
-        if held is None or held.manifest is None or uid(held.manifest) != pod.meta.uid:
+        events = [attempt_event]
+        state = living(states, pod_stream)
+        if state is None or state.manifest is None or uid(state.manifest) != pod.meta.uid:
             # Gone meanwhile. The attempt is still worth storing.
-            return Decision(events=(made,))
+            return Decision(events=(attempt_event,))
         # Objects of a foreign cluster are written there, or not at all; and a process that planned the pod
         # meanwhile knows better.
-        if origin_version(held) is None and held.assumed is None and not keeps:
-            reason = reason_of(found.status.code)
-            conditions = refused_conditions(held.manifest, reason=reason, message=message, now=time)
+        if origin_version(state) is None and state.assumed is None and not keeps:
+            reason = reason_of(decision.status.code)
+            conditions = refused_conditions(state.manifest, reason=reason, message=message, now=time)
             if conditions is not None:
                 patch = {"status": {"conditions": conditions}}
                 events.append(changed_event(pod_stream, patch))
@@ -83,17 +87,19 @@ def telling_pod(
                 reason=FAILED_SCHEDULING, message=message, component=COMPONENT, now=time,
             )
         )  # fmt: skip
-        is_foreign = origin_version(held) is not None and held.assumed is None
-        return Decision(events=tuple(events), effects=(_telling(pod, found, id_, message),) if is_foreign else ())
+        is_foreign = origin_version(state) is not None and state.assumed is None
+        return Decision(
+            events=tuple(events), effects=(_telling(pod, decision, id_, message),) if is_foreign else ()
+        )
 
-    return Command(actor=actor, streams=(made.stream, pod_stream, notice), decide=decide)
+    return Command(actor=actor, streams=(attempt_event.stream, pod_stream, notice), decide=decide)
 
 
-def _telling(pod: Pod, found: Attempt, id_: str, message: str) -> NewEffect:
+def _telling(pod: Pod, decision: Attempt, id_: str, message: str) -> NewEffect:
     """Autoscalers act on the condition that kube-scheduler would write: reason Unschedulable."""
     return tell_effect(
         id_, kind="Pod", key=pod.key, uid=pod.meta.uid, type_="Warning", reason=FAILED_SCHEDULING, message=message,
-        condition=reason_of(found.status.code),
+        condition=reason_of(decision.status.code),
     )  # fmt: skip
 
 
@@ -125,8 +131,8 @@ def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: 
     if any(_is_foreign(world, claim) for claim in claims):
         # Nobody there would honour the request.
         return []
-    told = notice_stream("Pod", pod.key, pod.meta.uid, REQUESTED, REQUESTED)
-    count, last = last_told(world.states.get(told))
+    place = notice_stream("Pod", pod.key, pod.meta.uid, REQUESTED, REQUESTED)
+    count, last = last_told(world.states.get(place))
     if count >= MOST_REQUESTS:
         return [
             door.notice(
@@ -141,7 +147,7 @@ def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: 
     said = door.notice(
         "Pod", pod.key, door.controller(actor, now),
         uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=asked_back(claims),
-        component=COMPONENT, place=told,
+        component=COMPONENT, place=place,
     )  # fmt: skip
     return [*marks, said]
 
@@ -153,12 +159,12 @@ def _is_foreign(world: World, claim: str) -> bool:
 
 def _marking(world: World, pod: Pod, claim: str, actor: str) -> Command:
     stream = f"claim/{claim}"
-    seen = world.states.get(stream)
+    before = world.states.get(stream)
     patch = {"metadata": {"annotations": {ROLLBACK: pod.meta.uid}}}
 
     def decide(states: States) -> Decision:
         now_is = states.get(stream)
-        if not isinstance(seen, ObjectState) or not isinstance(now_is, ObjectState) or now_is.rv != seen.rv:
+        if not isinstance(before, ObjectState) or not isinstance(now_is, ObjectState) or now_is.rv != before.rv:
             # Decided on another version of the claim: the next cycle decides again.
             return NOTHING
         return Decision(events=(changed_event(stream, patch),))

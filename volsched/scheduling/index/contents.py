@@ -69,10 +69,10 @@ class StorageByNode:
         for shelf in self.shelves.values():
             shelf.settle()
 
-    def put_class(self, held: StorageClass) -> None:
-        terms = held.allowed_topologies
+    def put_class(self, class_: StorageClass) -> None:
+        terms = class_.allowed_topologies
         places_of = partial(places_of_topologies, terms)
-        self.allowed[held.name] = self.domains.join(("allow", terms), places_of, held.name)
+        self.allowed[class_.name] = self.domains.join(("allow", terms), places_of, class_.name)
 
     def take_class(self, held: StorageClass) -> None:
         self._leave(self.allowed, held.name)
@@ -182,17 +182,17 @@ class Contents:
         name = FIELD_OF.get(type(value))
         if name is None:
             return
-        held: MutableMapping[str, Any] = getattr(self.whole, name)
-        before = held.get(value.meta.key)
+        objects: MutableMapping[str, Any] = getattr(self.whole, name)
+        before = objects.get(value.meta.key)
         if before == value:
             return
-        self._change(held, value.meta.key, before, value)
+        self._change(objects, value.meta.key, before, value)
 
     def drop(self, kind: type[Object], key: str) -> None:
         name = FIELD_OF.get(kind)
-        held: MutableMapping[str, Any] = {} if name is None else getattr(self.whole, name)
-        if key in held:
-            self._change(held, key, held[key], None)
+        objects: MutableMapping[str, Any] = {} if name is None else getattr(self.whole, name)
+        if key in objects:
+            self._change(objects, key, objects[key], None)
 
     def reserve(self, capacity: str, size: int) -> None:
         """So many bytes of the capacity object are promised to bindings in flight."""
@@ -227,16 +227,16 @@ class Contents:
         bit = self.nodes.mask_of(pod.node_name) if pod.node_name and pod.phase not in TERMINATED else 0
         return bit.bit_length() - 1 if bit else None
 
-    def _change(self, held: MutableMapping[str, Any], key: str, before: Any, after: Any) -> None:
+    def _change(self, objects: MutableMapping[str, Any], key: str, before: Any, after: Any) -> None:
         """Remove the old, change the mapping, add the new: each structure sees one consistent state."""
         if before is not None:
             self._out(before, after)
         if after is None:
-            del held[key]
+            del objects[key]
             if isinstance(before, CSINode):
                 self.usage.describe(key)
         else:
-            held[key] = after
+            objects[key] = after
             self._in(before, after)
         for claim in (before, after):
             if isinstance(claim, Claim) and claim.volume_name:

@@ -59,39 +59,39 @@ class Index:
         self.profile = profile
         self.share = share
         self._terse = terse(profile)
-        self._held = Contents(profile)
+        self._contents = Contents(profile)
         for value in objects:
             self.put(value)
         self.settle()
 
     def put(self, value: Object) -> None:
-        self._held.put(value)
+        self._contents.put(value)
 
     def drop(self, kind: type[Object], key: str) -> None:
-        self._held.drop(kind, key)
+        self._contents.drop(kind, key)
 
     def reserve(self, capacity: str, size: int) -> None:
         """`size` bytes of the capacity object, in total, are promised to bindings in flight."""
-        self._held.reserve(capacity, size)
+        self._contents.reserve(capacity, size)
 
     def promise(self, claim_uid: str, capacity: str | None) -> None:
         """Part of the reserved bytes is for this claim, which needs no further room; None: no longer."""
-        self._held.promise(claim_uid, capacity)
+        self._contents.promise(claim_uid, capacity)
 
     def settle(self) -> None:
         """Do now what a decision would otherwise do: worthwhile after many objects were put."""
-        self._held.usage.settle()
-        self._held.loads.settle()
-        self._held.storage.settle()
+        self._contents.usage.settle()
+        self._contents.loads.settle()
+        self._contents.storage.settle()
 
     @property
     def snapshot(self) -> Snapshot:
         """All objects. The next `put` changes it in place."""
-        return self._held.whole
+        return self._contents.whole
 
     def users_of(self, claims: Iterable[str]) -> dict[str, Pod]:
         """The pods that use one of the claims, on any node."""
-        return self._held.relations.pods_using(claims)
+        return self._contents.relations.pods_using(claims)
 
     @contextmanager
     def supposing(self, values: Iterable[Object]) -> Iterator[None]:
@@ -99,7 +99,7 @@ class Index:
         before = []
         try:
             for value in values:
-                before.append(getattr(self._held.whole, FIELD_OF[type(value)])[value.meta.key])
+                before.append(getattr(self._contents.whole, FIELD_OF[type(value)])[value.meta.key])
                 self.put(value)
             yield
         finally:
@@ -128,33 +128,33 @@ class Index:
     def _without(self, pod: Pod, look_for: Callable[[], T]) -> T:
         """The pod's present place must not count: it is neither its own neighbour nor its own load. Pods that
         are nominated count as placed."""
-        if self._held.nominated and (nominated := seats(self._held.nominated.values(), pod)):
+        if self._contents.nominated and (nominated := seats(self._contents.nominated.values(), pod)):
             with self.supposing(nominated):
                 return self._without(pod, look_for)
-        placed = self._held.whole.pods.get(pod.key)
+        placed = self._contents.whole.pods.get(pod.key)
         if placed is None or not placed.node_name:
             return look_for()
-        self._held.lift(placed)
+        self._contents.lift(placed)
         try:
             return look_for()
         finally:
-            self._held.lay(placed)
+            self._contents.lay(placed)
 
     def _count(self, pod: Pod) -> int:
-        asked = self._ask(pod, (), NO_DEMERITS)
-        if isinstance(asked, Attempt):
-            return len(asked.fitting)
-        question, standing = asked
-        return fitting_nodes(Judge(self._held, self._terse, question), standing).bit_count()
+        node_search = self._ask(pod, (), NO_DEMERITS)
+        if isinstance(node_search, Attempt):
+            return len(node_search.fitting)
+        question, standing = node_search
+        return fitting_nodes(Judge(self._contents, self._terse, question), standing).bit_count()
 
     def _decide(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt:
-        asked = self._ask(pod, avoid, demerits)
-        if isinstance(asked, Attempt):
-            return asked
-        question, standing = asked
-        nodes = self._held.nodes
+        node_search = self._ask(pod, avoid, demerits)
+        if isinstance(node_search, Attempt):
+            return node_search
+        question, standing = node_search
+        nodes = self._contents.nodes
         turns = nodes.turns(self.share.first_of(len(nodes), ties_of(pod, self.profile)))
-        search = NodeSearch(Judge(self._held, self._terse, question), standing, turns)
+        search = NodeSearch(Judge(self._contents, self._terse, question), standing, turns)
         search.run()
         if search.failed is not None:
             return Attempt(status=search.failed[1], claims=question.claims)
@@ -163,34 +163,34 @@ class Index:
         return search.refusal()
 
     def _in_full(self, pod: Pod, refusal: Attempt, avoid: Collection[str]) -> dict[Status, Verdict]:
-        asked = self._prepare(pod, avoid, NO_DEMERITS) if refusal.examples else None
-        if asked is None or isinstance(asked, PodRefused):
+        prepared = self._prepare(pod, avoid, NO_DEMERITS) if refusal.examples else None
+        if prepared is None or isinstance(prepared, PodRefused):
             return {}
-        question, standing = asked
+        question, standing = prepared
         profile = replace(self.profile, explains=True)
-        return nearest_refusals(Judge(self._held, profile, question), standing, refusal)
+        return nearest_refusals(Judge(self._contents, profile, question), standing, refusal)
 
     def _ask(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt | tuple[PodQuery, Prefilter]:
         """The query about the nodes, or the attempt if nothing has to be searched."""
-        whole = self._held.whole
+        whole = self._contents.whole
         if not whole.nodes:
             return without_nodes()
-        found = self._prepare(pod, avoid, demerits)
-        if isinstance(found, PodRefused):
-            return refused_pod(found.refusal, found.claims, len(whole.nodes))
-        if found is None:
+        prepared = self._prepare(pod, avoid, demerits)
+        if isinstance(prepared, PodRefused):
+            return refused_pod(prepared.refusal, prepared.claims, len(whole.nodes))
+        if prepared is None:
             return attempt(whole, pod, profile=self._terse, avoid=avoid, demerits=demerits, share=self.share)
-        return found
+        return prepared
 
     def _prepare(
         self, pod: Pod, avoid: Collection[str], demerits: Demerits = NO_DEMERITS
     ) -> PodRefused | tuple[PodQuery, Prefilter] | None:
         """PreFilter; None if the nodes have to be scanned one by one."""
-        held, whole = self._held, self._held.whole
-        before, refusal = look(held, self.profile.before_volumes, pod)
+        contents, whole = self._contents, self._contents.whole
+        before, refusal = look(contents, self.profile.before_volumes, pod)
         if refusal is not None:
             return PodRefused(refusal)
-        status, claims = prefilter(held.quiet, pod, profile=self._terse)
+        status, claims = prefilter(contents.quiet, pod, profile=self._terse)
         if not status.passed:
             return PodRefused(NodeRefusal(VOLUME_BINDING, status), claims)
         rules: tuple[ZoneRule, ...] = ()
@@ -199,33 +199,33 @@ class Index:
             status, rules = volume_zone_prefilter(whole, pod)
             if not status.passed:
                 return PodRefused(NodeRefusal(VOLUME_ZONE, status), claims)
-        after, refusal = look(held, self.profile.after_volumes, pod)
+        after, refusal = look(contents, self.profile.after_volumes, pod)
         if refusal is not None:
             return PodRefused(refusal, claims)
-        standing = stand(held, before, after, avoid, demerits)
+        standing = stand(contents, before, after, avoid, demerits)
         if standing.failed or self._is_translated(claims.bound):
             return None
-        return ask(held, pod, claims, rules), standing
+        return ask(contents, pod, claims, rules), standing
 
     def roll_call(self, pod: Pod, names: Collection[str], *, avoid: Collection[str] = frozenset()) -> RollCall:
         """The verdicts of these nodes on the pod; unknown nodes are left out."""
         return self._without(pod, lambda: self._called(pod, names, avoid))
 
     def _called(self, pod: Pod, names: Collection[str], avoid: Collection[str]) -> RollCall:
-        found = self._prepare(pod, avoid)
-        if isinstance(found, PodRefused):
-            return RollCall(found.refusal.status, found.claims)
-        if found is None:
-            made = attempt(self._held.whole, pod, profile=self._terse, avoid=avoid, only=frozenset(names))
+        prepared = self._prepare(pod, avoid)
+        if isinstance(prepared, PodRefused):
+            return RollCall(prepared.refusal.status, prepared.claims)
+        if prepared is None:
+            made = attempt(self._contents.whole, pod, profile=self._terse, avoid=avoid, only=frozenset(names))
             return RollCall(SUCCESS, made.claims, {it.node: it for it in made.verdicts})
-        question, standing = found
-        judge = Judge(self._held, self._terse, question)
-        mask = reduce(or_, map(self._held.nodes.mask_of, names), 0)
+        question, standing = prepared
+        judge = Judge(self._contents, self._terse, question)
+        mask = reduce(or_, map(self._contents.nodes.mask_of, names), 0)
         return RollCall(SUCCESS, question.claims, {it.node: it for it in call(judge, standing, mask)})
 
     def _is_translated(self, bound: Iterable[Claim]) -> bool:
         """CSI migration (profile `parity`) rewrites affinities per node: then all nodes are scanned."""
         if self.profile.translate is None:
             return False
-        volumes = (self._held.whole.volume(claim.volume_name) for claim in bound)
+        volumes = (self._contents.whole.volume(claim.volume_name) for claim in bound)
         return any(it is not None and it.source is not None and it.source.kind in CSI_ZONE_KEYS for it in volumes)

@@ -91,11 +91,11 @@ def groups(question: PodQuery, region: Region) -> Iterator[NodeGroup]:
             for part in parts
             for stock, mask in split(part.mask, census)
         ]
-    for held in question.rooms:
+    for part_rooms in question.rooms:
         parts = [
             NodeGroup(region, mask, part.stocks, (*part.rooms, room))
             for part in parts
-            for room, mask in split(part.mask, held.census)
+            for room, mask in split(part.mask, part_rooms.census)
         ]
     for part in parts:
         if _is_mixed(part):
@@ -121,11 +121,11 @@ def alike_to(question: PodQuery, region: Region, position: int) -> int:
 def split(mask: int, census: Census) -> Iterator[tuple[Stock | None, int]]:
     """By stock, or node by node, whichever is less work."""
     if mask.bit_count() < len(census.stocks):
-        found: dict[Stock | None, int] = {}
+        parts: dict[Stock | None, int] = {}
         for position in positions(mask):
             stock = census.stock_of.get(position)
-            found[stock] = found.get(stock, 0) | 1 << position
-        yield from found.items()
+            parts[stock] = parts.get(stock, 0) | 1 << position
+        yield from parts.items()
         return
     for stock in census.stocks.values():
         mine = mask & stock.mask
@@ -190,7 +190,7 @@ def _digest(errand: Errand, sizes: Sizes, *, limited: bool) -> tuple[int, ...]:
 
     Of volumes that may serve the same wants (and take slots of the same driver) only as many as there are wants.
     """
-    found: list[int] = []
+    digest: list[int] = []
     count: dict[int, int] = {}
     for size, pool in sizes:
         serves = 0
@@ -201,8 +201,8 @@ def _digest(errand: Errand, sizes: Sizes, *, limited: bool) -> tuple[int, ...]:
             kind = serves | (pool + 1) << len(errand.wants) if limited else serves
             count[kind] = count.get(kind, 0) + 1
             if count[kind] <= len(errand.wants):
-                found.append(kind)
-    return tuple(found)
+                digest.append(kind)
+    return tuple(digest)
 
 
 # Estimates of what a stock or room is worth to a pod, without calling the rules for any node.
@@ -300,12 +300,12 @@ def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
 
 def best_scores(profile: Profile, errand: Errand, sizes: Sequence[tuple[int, int]]) -> list[int | None]:
     """Per want, the score if it had the first choice; None: nothing fits."""
-    found: list[int | None] = []
+    scores: list[int | None] = []
     for want in errand.wants:
         size = next((size for size, pool in sizes if size >= want.size and pool in want.fitting), None)
         int64_sizes = profile.int64_sizes
-        found.append(None if size is None else static_score(want.size, size, int64_sizes=int64_sizes))
-    return found
+        scores.append(None if size is None else static_score(want.size, size, int64_sizes=int64_sizes))
+    return scores
 
 
 def bound_of(profile: Profile, question: PodQuery, sizes: Sequence[Sequence[tuple[int, int]]]) -> int:

@@ -183,13 +183,13 @@ class Nodes:
         """The nodes from the name at this place on."""
         if not self._out_of_order:
             return self.everyone & (-1 << self._in_order[place])
-        found = self._ahead.get(place)
-        if found is None:
+        mask = self._ahead.get(place)
+        if mask is None:
             bits = bytearray(len(self._at) // 8 + 1)
             for position in self._in_order[place:]:
                 bits[position >> 3] |= 1 << (position & 7)
-            found = self._ahead[place] = int.from_bytes(bits, "little")
-        return found
+            mask = self._ahead[place] = int.from_bytes(bits, "little")
+        return mask
 
     def name_at(self, place: int) -> str:
         return self._names[place]

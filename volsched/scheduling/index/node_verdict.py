@@ -25,7 +25,7 @@ def terse(profile: Profile) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    held: Contents
+    contents: Contents
     profile: Profile
     question: PodQuery
 
@@ -35,17 +35,17 @@ class Judge:
         `near`: volumes that may be named in its reasons, for a profile that explains.
         """
         question = self.question
-        position = self.held.nodes.position_of(node.name)
+        position = self.contents.nodes.position_of(node.name)
         claims = PodClaims(
             bound=question.claims.bound,
             delayed=question.claims.delayed,
             candidates=self._candidates(position),
         )
-        seen = self._seen_from(node.name, position)
+        view = self._seen_from(node.name, position)
         if near is not None:
-            seen = replace(seen, stored_volumes=Chosen(self.held.whole.stored_volumes, near))
+            view = replace(view, stored_volumes=Chosen(self.contents.whole.stored_volumes, near))
         return volume_verdict(
-            seen,
+            view,
             question.pod,
             claims,
             question.rules,
@@ -56,33 +56,35 @@ class Judge:
         )
 
     def _seen_from(self, node: str, position: int) -> Snapshot:
-        held, question = self.held, self.question
+        contents, question = self.contents, self.question
         if not (question.rooms or question.limited or question.inline or question.exclusive):
             # The case of most pods. A snapshot costs as much as checking a claim.
-            return held.quiet
+            return contents.quiet
         keys = {key for rooms in question.rooms for key in rooms.seen_from(position)}
         # Promised capacity counts even if the object no longer covers the node.
-        keys |= {held.whole.promised.get(claim.meta.uid, "") for claim in question.claims.delayed}
+        keys |= {contents.whole.promised.get(claim.meta.uid, "") for claim in question.claims.delayed}
         return replace(
-            held.quiet,
+            contents.quiet,
             pods=self._pods(node),
-            attachments=held.relations.attachments_to(node) if question.limited else {},
-            capacities={key: held.whole.capacities[key] for key in sorted(keys & held.whole.capacities.keys())},
+            attachments=contents.relations.attachments_to(node) if question.limited else {},
+            capacities={
+                key: contents.whole.capacities[key] for key in sorted(keys & contents.whole.capacities.keys())
+            },
         )
 
     def _candidates(self, position: int) -> dict[str, tuple[Volume, ...]]:
         """Per class of the delayed claims the volumes that are worth trying, in name order."""
-        volumes = self.held.whole.stored_volumes
-        found: dict[str, tuple[Volume, ...]] = dict.fromkeys(self.question.claims.candidates, ())
+        volumes = self.contents.whole.stored_volumes
+        candidates: dict[str, tuple[Volume, ...]] = dict.fromkeys(self.question.claims.candidates, ())
         for errand in self.question.errands:
-            found[errand.class_name] = tuple([volumes[name] for name in errand.names_at(position)])
-        return found
+            candidates[errand.class_name] = tuple([volumes[name] for name in errand.names_at(position)])
+        return candidates
 
     def _pods(self, node: str) -> dict[str, Pod]:
         """Pods that may compete for a claim of the pod; if slots or disks matter, all pods of the node too."""
-        pods = self.held.relations.pods_using(self.question.exclusive)
+        pods = self.contents.relations.pods_using(self.question.exclusive)
         if self.question.limited or self.question.inline:
-            pods |= self.held.relations.pods_on(node)
+            pods |= self.contents.relations.pods_on(node)
         return pods
 
 
@@ -104,32 +106,32 @@ ELSEWHERE = 16
 def nearest_refusals(judge: Judge, standing: Prefilter, refusal: Attempt) -> dict[Status, Verdict]:
     """`judge` explains. A node that plugins before or after its volumes refuse says nothing about them."""
     others = {it.status for it in (*standing.before, *standing.after)}
-    found: dict[Status, Verdict] = {}
+    nearest: dict[Status, Verdict] = {}
     for status, _ in sorted(refusal.refused.items(), key=lambda it: (-it[1], it[0].reasons))[:MOST_REFUSALS]:
         if status in others:
             continue
-        nodes = (judge.held.whole.nodes[name] for name in refusal.examples.get(status, ())[:NODES_ASKED])
+        nodes = (judge.contents.whole.nodes[name] for name in refusal.examples.get(status, ())[:NODES_ASKED])
         verdicts = [judge.ask(node, near=_near(judge, node)) for node in nodes]
         own = [it for it in verdicts if it.status == status and it.status.rejections]
         if own:
-            found[status] = min(own, key=lambda it: (distance(it.status.rejections), it.node))
-    return found
+            nearest[status] = min(own, key=lambda it: (distance(it.status.rejections), it.node))
+    return nearest
 
 
 def _near(judge: Judge, node: Node) -> list[str]:
     """Names of the volumes that are worth mentioning in an explanation of the node."""
     names = {name for claim in judge.question.claims.delayed for name in _near_claim(judge, node, claim)}
-    return sorted(names & judge.held.whole.stored_volumes.keys())
+    return sorted(names & judge.contents.whole.stored_volumes.keys())
 
 
 def _near_claim(judge: Judge, node: Node, claim: Claim) -> Iterator[str]:
-    held = judge.held
-    position, shelf = held.nodes.position_of(node.name), held.storage.shelves.get(claim.class_name)
-    yield from (volume.name for volume in islice(held.relations.volumes_naming(claim.key), FEW_MEMBERS))
+    contents = judge.contents
+    position, shelf = contents.nodes.position_of(node.name), contents.storage.shelves.get(claim.class_name)
+    yield from (volume.name for volume in islice(contents.relations.volumes_naming(claim.key), FEW_MEMBERS))
     reached = False
-    for domain in held.domains.around(node, position):
+    for domain in contents.domains.around(node, position):
         if len(domain.members) <= FEW_MEMBERS:
-            mine = [it for it in domain.members if held.storage.reaches.get(it) is domain]
+            mine = [it for it in domain.members if contents.storage.reaches.get(it) is domain]
             yield from mine
             reached = reached or bool(mine)
         elif shelf is not None and domain in shelf.shared:
@@ -144,16 +146,16 @@ def _near_claim(judge: Judge, node: Node, claim: Claim) -> Iterator[str]:
 
 def fitting_nodes(judge: Judge, standing: Prefilter) -> int:
     """The nodes that fit, as a mask. Unlike a search, this checks every group of nodes."""
-    question, found = judge.question, 0
+    question, fitting = judge.question, 0
     known: dict[tuple[Region, object], bool] = {}
     for region in regions(question, standing.passed):
         for group in groups(question, region):
             key = (region, digest_of(question, group))
             if key not in known:
-                known[key] = judge.ask(judge.held.nodes.any(group.mask)).status.passed
+                known[key] = judge.ask(judge.contents.nodes.any(group.mask)).status.passed
             if known[key]:
-                found |= group.mask
-    return found
+                fitting |= group.mask
+    return fitting
 
 
 # The verdict of each of many nodes on a pod, for callers that answer per node.
@@ -183,7 +185,7 @@ class RollCall:
 
 def call(judge: Judge, standing: Prefilter, wanted: int) -> Iterator[Verdict]:
     """The verdicts of the wanted nodes. Scores are those of volumes alone."""
-    nodes = judge.held.nodes
+    nodes = judge.contents.nodes
     for refused in standing.before:
         for position in positions(refused.mask & wanted):
             yield Verdict(nodes.at(position).name, refused.status, plugin=refused.plugin)

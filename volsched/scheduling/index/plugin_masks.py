@@ -80,21 +80,21 @@ NOTHING = PluginMasks()
 Finder = Callable[[Contents, Pod], PluginMasks]
 
 
-def find_unschedulable(held: Contents, pod: Pod) -> PluginMasks:
-    cordoned = held.nodes.cordoned
+def find_unschedulable(contents: Contents, pod: Pod) -> PluginMasks:
+    cordoned = contents.nodes.cordoned
     if not cordoned or goes_anywhere(pod.tolerations):
         return NOTHING
     return PluginMasks(refusals=lambda _: [(UNSCHEDULABLE, cordoned)])
 
 
-def find_named(held: Contents, pod: Pod) -> PluginMasks:
+def find_named(contents: Contents, pod: Pod) -> PluginMasks:
     if not pod.node_name:
         return NOTHING
-    return PluginMasks(refusals=lambda mask: [(OTHER_NODE, mask & ~held.nodes.mask_of(pod.node_name))])
+    return PluginMasks(refusals=lambda mask: [(OTHER_NODE, mask & ~contents.nodes.mask_of(pod.node_name))])
 
 
-def find_tolerated(held: Contents, pod: Pod) -> PluginMasks:
-    tainted = held.nodes.tainted
+def find_tolerated(contents: Contents, pod: Pod) -> PluginMasks:
+    tainted = contents.nodes.tainted
     if not tainted:
         return NOTHING
     statuses = [(taint_status(pod.tolerations, taints), mask) for taints, mask in tainted.items()]
@@ -110,33 +110,33 @@ def find_tolerated(held: Contents, pod: Pod) -> PluginMasks:
     return PluginMasks(refusals=lambda _: refused, scores=scores if any(counts) else None)
 
 
-def tolerated(held: Contents, pod: Pod) -> int:
+def tolerated(contents: Contents, pod: Pod) -> int:
     """The nodes without a taint that excludes the pod."""
-    away = (mask for taints, mask in held.nodes.tainted.items() if keeps_away(pod.tolerations, taints))
-    return held.nodes.everyone & ~sum(away)
+    away = (mask for taints, mask in contents.nodes.tainted.items() if keeps_away(pod.tolerations, taints))
+    return contents.nodes.everyone & ~sum(away)
 
 
-def find_selected(held: Contents, pod: Pod) -> PluginMasks:
+def find_selected(contents: Contents, pod: Pod) -> PluginMasks:
     if not is_choosy(pod):
         return NOTHING
     named = named_nodes(pod)
     if named is not None and not named:
         return PluginMasks(status=CONFLICT)
 
-    mine = None if named is None else [held.nodes.mask_of(name) for name in named]
+    mine = None if named is None else [contents.nodes.mask_of(name) for name in named]
 
     def left_out(mask: int) -> Refusals:
         return [] if mine is None else [(NOT_NAMED, mask & ~sum(mine))]
 
     def refusals(mask: int) -> Refusals:
         if mine is None:
-            return [(NOT_SELECTED, mask & ~selected(held, pod))]
-        return [(NOT_SELECTED, sum(it for it in mine if not _accepts(held, pod, it)))]
+            return [(NOT_SELECTED, mask & ~selected(contents, pod))]
+        return [(NOT_SELECTED, sum(it for it in mine if not _accepts(contents, pod, it)))]
 
     def scores(mask: int) -> Masks:
         raw: Masks = {0: mask}
         for term in pod.node_affinity.preferred:
-            raw = added(raw, {term.weight: held.selections.preferred(term.preference)})
+            raw = added(raw, {term.weight: contents.selections.preferred(term.preference)})
         return renamed(raw, normalised)
 
     return PluginMasks(
@@ -144,32 +144,32 @@ def find_selected(held: Contents, pod: Pod) -> PluginMasks:
     )
 
 
-def selected(held: Contents, pod: Pod) -> int:
+def selected(contents: Contents, pod: Pod) -> int:
     """The nodes that the pod's selector and required affinity accept."""
     if not pod.node_selector and pod.node_affinity.required is None:
-        return held.nodes.everyone
-    return held.selections.selected(pod)
+        return contents.nodes.everyone
+    return contents.selections.selected(pod)
 
 
-def _accepts(held: Contents, pod: Pod, bit: int) -> bool:
-    return not bit or selects(pod, held.nodes.any(bit))
+def _accepts(contents: Contents, pod: Pod, bit: int) -> bool:
+    return not bit or selects(pod, contents.nodes.any(bit))
 
 
-def find_roomy(held: Contents, pod: Pod) -> PluginMasks:
-    held.loads.settle()
-    if not held.loads.census.stocks:
+def find_roomy(contents: Contents, pod: Pod) -> PluginMasks:
+    contents.loads.settle()
+    if not contents.loads.census.stocks:
         return NOTHING
-    ranking = held.loads.ranking(wanted_by(pod))
+    ranking = contents.loads.ranking(wanted_by(pod))
 
     def refusals(_: int) -> Refusals:
         return [(status, mask) for status, _, mask in _standing(ranking.estimates()) if not status.passed]
 
     def scores(mask: int) -> Masks:
-        found: Masks = {}
+        masks: Masks = {}
         for status, score, mine in _standing(ranking.estimates()):
             if status.passed:
-                found[score] = found.get(score, 0) | mine
-        return completed(found, mask)
+                masks[score] = masks.get(score, 0) | mine
+        return completed(masks, mask)
 
     return PluginMasks(refusals=refusals, scores=scores)
 
@@ -180,36 +180,36 @@ def _standing(estimates: Iterable[tuple[tuple[object, int], int]]) -> Iterator[t
         yield status, score, mask
 
 
-def walk(plugin: Plugin, held: Contents, pod: Pod) -> PluginMasks:
+def walk(plugin: Plugin, contents: Contents, pod: Pod) -> PluginMasks:
     """For a plugin without a finder."""
-    status, prepared = plugin.prefilter(held.whole, pod)
+    status, prepared = plugin.prefilter(contents.whole, pod)
     if not status.passed or prepared is None:
         return PluginMasks(status=status)
     # Most plugins leave out no node, and are not called for it per node.
     leaves = type(prepared).leaves_out is not Prepared.leaves_out
     return PluginMasks(
-        left_out=(lambda mask: _asked(prepared.leaves_out, held, mask)) if leaves else _nobody,
-        refusals=lambda mask: _asked(prepared.filter, held, mask),
-        scores=lambda mask: _walked(prepared, held, mask),
+        left_out=(lambda mask: _asked(prepared.leaves_out, contents, mask)) if leaves else _nobody,
+        refusals=lambda mask: _asked(prepared.filter, contents, mask),
+        scores=lambda mask: _walked(prepared, contents, mask),
     )
 
 
-def _asked(ask: Callable[[Node], Status], held: Contents, mask: int) -> Refusals:
-    found: dict[Status, int] = {}
+def _asked(ask: Callable[[Node], Status], contents: Contents, mask: int) -> Refusals:
+    refused: dict[Status, int] = {}
     for position in positions(mask):
-        said = ask(held.nodes.at(position))
+        said = ask(contents.nodes.at(position))
         if not said.passed:
-            found[said] = found.get(said, 0) | 1 << position
-    return list(found.items())
+            refused[said] = refused.get(said, 0) | 1 << position
+    return list(refused.items())
 
 
-def _walked(prepared: Prepared, held: Contents, mask: int) -> Masks:
-    found: Masks = {}
+def _walked(prepared: Prepared, contents: Contents, mask: int) -> Masks:
+    masks: Masks = {}
     places = list(positions(mask))
-    scores = prepared.scores([held.nodes.at(position) for position in places])
+    scores = prepared.scores([contents.nodes.at(position) for position in places])
     for position, score in zip(places, scores, strict=True):
-        found[score] = found.get(score, 0) | 1 << position
-    return found
+        masks[score] = masks.get(score, 0) | 1 << position
+    return masks
 
 
 # --- sets of nodes by number ----------------------------------------------------------------------------
@@ -217,41 +217,41 @@ def _walked(prepared: Prepared, held: Contents, mask: int) -> Masks:
 
 def completed(masks: Mapping[int, int], mask: int) -> Masks:
     """Restricted to the mask; nodes without a number get 0."""
-    found = {score: mine for score, given in masks.items() if (mine := given & mask)}
-    rest = mask & ~sum(found.values())
+    complete = {score: mine for score, given in masks.items() if (mine := given & mask)}
+    rest = mask & ~sum(complete.values())
     if rest:
-        found[0] = found.get(0, 0) | rest
-    return found
+        complete[0] = complete.get(0, 0) | rest
+    return complete
 
 
 def added(masks: Masks, more: Mapping[int, int]) -> Masks:
     """The sum per node; nodes that `more` does not mention get nothing from it."""
-    found: Masks = {}
+    sums: Masks = {}
     for number, mask in masks.items():
         rest = mask
         for extra, mine in more.items():
             both = mask & mine
             if both:
-                found[number + extra] = found.get(number + extra, 0) | both
+                sums[number + extra] = sums.get(number + extra, 0) | both
                 rest &= ~mine
         if rest:
-            found[number] = found.get(number, 0) | rest
-    return found
+            sums[number] = sums.get(number, 0) | rest
+    return sums
 
 
 def renamed(masks: Masks, normalise: Callable[[list[int]], Iterable[int]]) -> Masks:
     """Every number replaced by its normalised value."""
     raw = list(masks)
-    found: Masks = {}
+    raised: Masks = {}
     for number, score in zip(raw, normalise(raw), strict=True):
-        found[score] = found.get(score, 0) | masks[number]
-    return found
+        raised[score] = raised.get(score, 0) | masks[number]
+    return raised
 
 
 # Topology spread for all nodes at once: counts domains, not nodes, unless every node is a domain.
 
 
-def find_even(held: Contents, pod: Pod) -> PluginMasks:
+def find_even(contents: Contents, pod: Pod) -> PluginMasks:
     if not pod.spread:
         return NOTHING
     refusal = unreadable(pod)
@@ -260,72 +260,74 @@ def find_even(held: Contents, pod: Pod) -> PluginMasks:
     hard, soft = constraints_of(pod, DO_NOT_SCHEDULE), constraints_of(pod, SCHEDULE_ANYWAY)
 
     def refusals(mask: int) -> Refusals:
-        found: list[tuple[Status, int]] = []
+        refused: list[tuple[Status, int]] = []
         for constraint in hard:
-            looked_at = _looked_at(held, pod, constraint, hard)
-            found.append((WITHOUT_LABEL, mask & ~held.nodes.labelled(constraint.key)))
-            found.append((UNEVEN, _full(held, pod, constraint, looked_at)))
-        return found
+            looked_at = _looked_at(contents, pod, constraint, hard)
+            refused.append((WITHOUT_LABEL, mask & ~contents.nodes.labelled(constraint.key)))
+            refused.append((UNEVEN, _full(contents, pod, constraint, looked_at)))
+        return refused
 
-    return PluginMasks(refusals=refusals, scores=(lambda mask: _scores(held, pod, soft, mask)) if soft else None)
-
-
-def _labelled(held: Contents, constraints: Sequence[Constraint]) -> int:
-    return reduce(and_, (held.nodes.labelled(it.key) for it in constraints), held.nodes.everyone)
+    return PluginMasks(
+        refusals=refusals, scores=(lambda mask: _scores(contents, pod, soft, mask)) if soft else None
+    )
 
 
-def _looked_at(held: Contents, pod: Pod, constraint: Constraint, among: Sequence[Constraint]) -> int:
-    mask = _labelled(held, among)
+def _labelled(contents: Contents, constraints: Sequence[Constraint]) -> int:
+    return reduce(and_, (contents.nodes.labelled(it.key) for it in constraints), contents.nodes.everyone)
+
+
+def _looked_at(contents: Contents, pod: Pod, constraint: Constraint, among: Sequence[Constraint]) -> int:
+    mask = _labelled(contents, among)
     if constraint.honors_affinity:
-        mask &= selected(held, pod)
-    return mask & tolerated(held, pod) if constraint.honors_taints else mask
+        mask &= selected(contents, pod)
+    return mask & tolerated(contents, pod) if constraint.honors_taints else mask
 
 
-def _full(held: Contents, pod: Pod, constraint: Constraint, looked_at: int) -> int:
+def _full(contents: Contents, pod: Pod, constraint: Constraint, looked_at: int) -> int:
     """The domains that have as many pods as allowed, or more."""
-    counts = _counts(held, pod, constraint, looked_at)
-    domains = _domains(held, constraint.key, looked_at)
+    counts = _counts(contents, pod, constraint, looked_at)
+    domains = _domains(contents, constraint.key, looked_at)
     least = 0 if len(counts) < domains else min(counts.values(), default=0)
     allowed = allowed_count(constraint, pod, least=least, domains=domains)
     if allowed < 0:
-        return held.nodes.labelled(constraint.key)
-    return held.nodes.carriers((constraint.key, value) for value, count in counts.items() if count > allowed)
+        return contents.nodes.labelled(constraint.key)
+    return contents.nodes.carriers((constraint.key, value) for value, count in counts.items() if count > allowed)
 
 
-def _domains(held: Contents, key: str, mask: int) -> int:
-    if held.nodes.tells_apart(key):
+def _domains(contents: Contents, key: str, mask: int) -> int:
+    if contents.nodes.tells_apart(key):
         return mask.bit_count()
-    return sum(bool(domain & mask) for domain in held.nodes.domains(key).values())
+    return sum(bool(domain & mask) for domain in contents.nodes.domains(key).values())
 
 
-def _on_nodes(held: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[int, int]:
+def _on_nodes(contents: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[int, int]:
     """Per position, the pods that the constraint selects."""
-    found: dict[int, int] = {}
-    for kind in held.crowd.selected(constraint.selector, pod.namespace):
+    by_position: dict[int, int] = {}
+    for kind in contents.crowd.selected(constraint.selector, pod.namespace):
         if kind.mask & mask and not kind.sample.meta.being_deleted:
             for position, count in kind.counts.items():
                 if mask >> position & 1:
-                    found[position] = found.get(position, 0) + count
-    return found
+                    by_position[position] = by_position.get(position, 0) + count
+    return by_position
 
 
-def _counts(held: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[str, int]:
+def _counts(contents: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[str, int]:
     """Per domain with such pods, their number."""
-    found: dict[str, int] = {}
-    for position, count in _on_nodes(held, pod, constraint, mask).items():
-        value = held.nodes.at(position).labels[constraint.key]
-        found[value] = found.get(value, 0) + count
-    return found
+    by_value: dict[str, int] = {}
+    for position, count in _on_nodes(contents, pod, constraint, mask).items():
+        value = contents.nodes.at(position).labels[constraint.key]
+        by_value[value] = by_value.get(value, 0) + count
+    return by_value
 
 
-def _scores(held: Contents, pod: Pod, soft: Sequence[Constraint], mask: int) -> Masks:
-    labelled = mask & _labelled(held, soft)
+def _scores(contents: Contents, pod: Pod, soft: Sequence[Constraint], mask: int) -> Masks:
+    labelled = mask & _labelled(contents, soft)
     parts: dict[tuple[int, ...], int] = {(): labelled} if labelled else {}
     sizes = []
     for constraint in soft:
         of_hosts = constraint.key == HOSTNAME
-        sizes.append(labelled.bit_count() if of_hosts else _domains(held, constraint.key, labelled))
-        by_count = _hosts(held, pod, constraint) if of_hosts else _zones(held, pod, constraint, soft)
+        sizes.append(labelled.bit_count() if of_hosts else _domains(contents, constraint.key, labelled))
+        by_count = _hosts(contents, pod, constraint) if of_hosts else _zones(contents, pod, constraint, soft)
         split: dict[tuple[int, ...], int] = {}
         for counts, part in parts.items():
             for count, mine in completed(by_count, part).items():
@@ -335,85 +337,85 @@ def _scores(held: Contents, pod: Pod, soft: Sequence[Constraint], mask: int) -> 
     rest = mask & ~labelled
     raw: list[int | None] = [raw_score(soft, counts, sizes) for counts in keys]
     scores = spread_scores([*raw, None] if rest else raw)
-    found: Masks = {}
+    masks: Masks = {}
     for score, part in zip(scores, [*parts.values(), rest], strict=False):
-        found[score] = found.get(score, 0) | part
-    return found
+        masks[score] = masks.get(score, 0) | part
+    return masks
 
 
-def _hosts(held: Contents, pod: Pod, constraint: Constraint) -> Masks:
-    found: Masks = {}
-    for position, count in _on_nodes(held, pod, constraint, held.nodes.everyone).items():
-        found[count] = found.get(count, 0) | 1 << position
-    return found
+def _hosts(contents: Contents, pod: Pod, constraint: Constraint) -> Masks:
+    masks: Masks = {}
+    for position, count in _on_nodes(contents, pod, constraint, contents.nodes.everyone).items():
+        masks[count] = masks.get(count, 0) | 1 << position
+    return masks
 
 
-def _zones(held: Contents, pod: Pod, constraint: Constraint, soft: Sequence[Constraint]) -> Masks:
-    found: Masks = {}
-    for value, count in _counts(held, pod, constraint, _looked_at(held, pod, constraint, soft)).items():
-        found[count] = found.get(count, 0) | held.nodes.domains(constraint.key)[value]
-    return found
+def _zones(contents: Contents, pod: Pod, constraint: Constraint, soft: Sequence[Constraint]) -> Masks:
+    masks: Masks = {}
+    for value, count in _counts(contents, pod, constraint, _looked_at(contents, pod, constraint, soft)).items():
+        masks[count] = masks.get(count, 0) | contents.nodes.domains(constraint.key)[value]
+    return masks
 
 
 # Inter-pod affinity for all nodes at once: from the places of the selected pods to whole domains of nodes.
 
 
-def find_neighbourly(held: Contents, pod: Pod) -> PluginMasks:
+def find_neighbourly(contents: Contents, pod: Pod) -> PluginMasks:
     if has_terms(pod):
         refusal = unreadable_affinity(pod)
         if refusal is not None:
             return PluginMasks(status=refusal)
-    terms, wishes = terms_of(pod), list(held.crowd.wishes_about(pod))
+    terms, wishes = terms_of(pod), list(contents.crowd.wishes_about(pod))
     liked = bool(terms.preferred) or any(not wish.forbids for wish in wishes)
     if not liked and not wishes and not terms.affinity and not terms.anti_affinity:
         return NOTHING
 
     def refusals(mask: int) -> Refusals:
-        found = [(NOT_NEAR, mask & ~_near(held, pod, terms))] if terms.affinity else []
+        refused = [(NOT_NEAR, mask & ~_near(contents, pod, terms))] if terms.affinity else []
         for term in terms.anti_affinity:
-            found.append((TOO_NEAR, held.nodes.neighbours(term.topology_key, held.crowd.where(term))))
+            refused.append((TOO_NEAR, contents.nodes.neighbours(term.topology_key, contents.crowd.where(term))))
         for wish in wishes:
             if wish.forbids:
-                found.append((NOT_WANTED, held.nodes.neighbours(wish.term.topology_key, wish.mask)))
-        return found
+                refused.append((NOT_WANTED, contents.nodes.neighbours(wish.term.topology_key, wish.mask)))
+        return refused
 
     return PluginMasks(
-        refusals=refusals, scores=(lambda mask: _liking(held, terms, wishes, mask)) if liked else None
+        refusals=refusals, scores=(lambda mask: _liking(contents, terms, wishes, mask)) if liked else None
     )
 
 
-def _near(held: Contents, pod: Pod, terms: Terms) -> int:
+def _near(contents: Contents, pod: Pod, terms: Terms) -> int:
     """The nodes where all affinity terms find a pod, or where the first of its group may start."""
     first, *others = terms.affinity
     if others:
-        kinds = (kind for kind in held.crowd.meant_by(first) if means_all(others, kind.sample, held.whole))
+        kinds = (kind for kind in contents.crowd.meant_by(first) if means_all(others, kind.sample, contents.whole))
         there = reduce(or_, (kind.mask for kind in kinds), 0)
     else:
-        there = held.crowd.where(first)
-    labelled, near = held.nodes.everyone, held.nodes.everyone
+        there = contents.crowd.where(first)
+    labelled, near = contents.nodes.everyone, contents.nodes.everyone
     somebody = False
     for term in terms.affinity:
-        mine = held.nodes.neighbours(term.topology_key, there)
+        mine = contents.nodes.neighbours(term.topology_key, there)
         somebody, near, labelled = (
             somebody or bool(mine),
             near & mine,
-            labelled & held.nodes.labelled(term.topology_key),
+            labelled & contents.nodes.labelled(term.topology_key),
         )
-    return labelled if not somebody and means_all(terms.affinity, pod, held.whole) else near
+    return labelled if not somebody and means_all(terms.affinity, pod, contents.whole) else near
 
 
-def _liking(held: Contents, terms: Terms, wishes: Iterable[Wish], mask: int) -> Masks:
+def _liking(contents: Contents, terms: Terms, wishes: Iterable[Wish], mask: int) -> Masks:
     liked: dict[str, dict[str, int]] = {}
     """By topology key and value."""
     for term in terms.preferred:
-        for kind in held.crowd.meant_by(term):
-            _like(held, liked, term.topology_key, kind, term.weight)
+        for kind in contents.crowd.meant_by(term):
+            _like(contents, liked, term.topology_key, kind, term.weight)
     for wish in wishes:
         if not wish.forbids:
-            _like(held, liked, wish.term.topology_key, wish, wish.weight)
+            _like(contents, liked, wish.term.topology_key, wish, wish.weight)
     raw: Masks = {0: mask}
     for key, values in liked.items():
-        domains, more = held.nodes.domains(key), dict[int, int]()
+        domains, more = contents.nodes.domains(key), dict[int, int]()
         for value, score in values.items():
             if score:
                 more[score] = more.get(score, 0) | domains[value]
@@ -421,9 +423,9 @@ def _liking(held: Contents, terms: Terms, wishes: Iterable[Wish], mask: int) -> 
     return renamed(raw, normalised_between)
 
 
-def _like(held: Contents, liked: dict[str, dict[str, int]], key: str, placed: PlacedPod, weight: int) -> None:
+def _like(contents: Contents, liked: dict[str, dict[str, int]], key: str, placed: PlacedPod, weight: int) -> None:
     values = liked.setdefault(key, {})
     for position, count in placed.counts.items():
-        value = held.nodes.at(position).labels.get(key)
+        value = contents.nodes.at(position).labels.get(key)
         if value is not None:
             values[value] = values.get(value, 0) + weight * count

@@ -153,13 +153,13 @@ class Crowd:
         if selector is None:
             return
         labels = anchors(selector)
-        found: dict[PodKind, None] = {} if labels else self._by_namespace.get(namespace, {})
+        kinds: dict[PodKind, None] = {} if labels else self._by_namespace.get(namespace, {})
         for label in labels:
-            found = found | self._by_label.get((namespace, label), NOBODY).kinds
+            kinds = kinds | self._by_label.get((namespace, label), NOBODY).kinds
         if _only_label(selector) is not None:
-            yield from found
+            yield from kinds
             return
-        for kind in found:
+        for kind in kinds:
             if label_selector_matches(selector, kind.sample.meta.labels):
                 yield kind
 
@@ -167,11 +167,11 @@ class Crowd:
         """The terms of placed pods that select this one."""
         if not self._wishes:
             return
-        found = dict(self._floating)
+        wishes = dict(self._floating)
         for label in pod.meta.labels.items():
-            found |= self._anchored.get(label, {})
+            wishes |= self._anchored.get(label, {})
         namespace = self.whole.namespace_labels(pod.namespace)
-        yield from (wish for wish in found if wish.term.means(pod, namespace))
+        yield from (wish for wish in wishes if wish.term.means(pod, namespace))
 
 
 def anchors(selector: LabelSelector) -> list[Label]:

@@ -85,39 +85,39 @@ class PodQuery:
     """Where all the classes allow provisioning."""
 
 
-def ask(held: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]) -> PodQuery:
-    errands = _errands(held, claims)
+def ask(contents: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]) -> PodQuery:
+    errands = _errands(contents, claims)
     waiting = sum([len(errand.wants) for errand in errands])
     named = [want for errand in errands for want in errand.wants if want.named_by]
-    classes = [held.whole.classes[name] for name in claims.candidates]
+    classes = [contents.whole.classes[name] for name in claims.candidates]
     makers = [it for it in classes if it.provisioner not in ("", NO_PROVISIONER)]
     sources = [volume.source for volume in pod.volumes if volume.source is not None]
-    disks = [*_bound_slots(held, claims.bound), *_inline_slots(sources)] if claims.bound or sources else []
+    disks = [*_bound_slots(contents, claims.bound), *_inline_slots(sources)] if claims.bound or sources else []
     drivers = dict.fromkeys([it.provisioner for it in classes] + [slot.driver for slot in disks])
-    needed = [*_bound_masks(held, claims.bound), *_driver_masks(held, drivers)]
+    needed = [*_bound_masks(contents, claims.bound), *_driver_masks(contents, drivers)]
     if waiting < len(claims.delayed):
-        needed += _selected_masks(held, claims)
+        needed += _selected_masks(contents, claims)
     if rules:
-        needed.append(_zone_mask(held, rules))
+        needed.append(_zone_mask(contents, rules))
     masks = needed + [domain.mask for errand in errands for domain in errand.shared]
     if named:
-        masks += _named_masks(held, errands)
+        masks += _named_masks(contents, errands)
     drivers |= dict.fromkeys(_drivers(errands))
-    limited = held.usage.limited(drivers)
+    limited = contents.usage.limited(drivers)
     if limited:
-        slots = [*claimed_slots(held.whole, pod), *disks]
-        masks += held.usage.masks(drivers, slots, most=len(pod.volumes))
-    allowed = [held.storage.allowed[it.name].mask for it in makers]
+        slots = [*claimed_slots(contents.whole, pod), *disks]
+        masks += contents.usage.masks(drivers, slots, most=len(pod.volumes))
+    allowed = [contents.storage.allowed[it.name].mask for it in makers]
     masks += allowed
     rooms = []
-    for it in classes if held.storage.rooms else ():
-        driver = held.whole.drivers.get(it.provisioner)
-        if it.name in held.storage.rooms and driver is not None and driver.storage_capacity:
-            rooms.append(held.storage.rooms[it.name])
-            masks += [domain.mask for domain in held.storage.rooms[it.name].shared]
-    if sources or pod.node_name or pod.key in held.whole.pods:
-        masks += _own_place(held, pod, sources)
-    everyone = held.nodes.everyone
+    for storage_class in classes if contents.storage.rooms else ():
+        driver = contents.whole.drivers.get(storage_class.provisioner)
+        if storage_class.name in contents.storage.rooms and driver is not None and driver.storage_capacity:
+            rooms.append(contents.storage.rooms[storage_class.name])
+            masks += [domain.mask for domain in contents.storage.rooms[storage_class.name].shared]
+    if sources or pod.node_name or pod.key in contents.whole.pods:
+        masks += _own_place(contents, pod, sources)
+    everyone = contents.nodes.everyone
     return PodQuery(
         pod=pod,
         claims=claims,
@@ -137,13 +137,13 @@ def ask(held: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]
     )
 
 
-def _errands(held: Contents, claims: PodClaims) -> tuple[Errand, ...]:
-    shelves = held.storage.shelves
+def _errands(contents: Contents, claims: PodClaims) -> tuple[Errand, ...]:
+    shelves = contents.storage.shelves
     wants: dict[str, list[Want]] = {}
-    for claim in in_serving_order(claims.delayed, held.profile):
+    for claim in in_serving_order(claims.delayed, contents.profile):
         name = claim.class_name
         shelf = shelves.get(name, EMPTY_SHELF)
-        want = Want(claim, claim.size.nano, shelf.fitting(claim), _named_by(held, claim))
+        want = Want(claim, claim.size.nano, shelf.fitting(claim), _named_by(contents, claim))
         wants.setdefault(name, []).append(want)
     return tuple([_errand(name, shelves.get(name, EMPTY_SHELF), mine) for name, mine in wants.items()])
 
@@ -158,8 +158,8 @@ def _errand(name: str, shelf: Shelf, wants: list[Want]) -> Errand:
     return Errand(name, shelf, tuple(wants), shape, shared)
 
 
-def _named_by(held: Contents, claim: Claim) -> tuple[Volume, ...]:
-    naming = held.relations.volumes_naming(claim.key)
+def _named_by(contents: Contents, claim: Claim) -> tuple[Volume, ...]:
+    naming = contents.relations.volumes_naming(claim.key)
     return tuple([it for it in naming if it.class_name == claim.class_name]) if naming else ()
 
 
@@ -173,9 +173,9 @@ def _drivers(errands: Iterable[Errand]) -> Iterator[str]:
             yield from (slot.driver for volume in want.named_by if (slot := attach_id(volume)) is not None)
 
 
-def _bound_slots(held: Contents, bound: Iterable[Claim]) -> Iterator[AttachId]:
+def _bound_slots(contents: Contents, bound: Iterable[Claim]) -> Iterator[AttachId]:
     for claim in bound:
-        slot = claim_slot(held.whole, claim)
+        slot = claim_slot(contents.whole, claim)
         if slot is not None:
             yield slot
 
@@ -187,43 +187,43 @@ def _inline_slots(sources: Iterable[VolumeSource]) -> Iterator[AttachId]:
             yield slot
 
 
-def _bound_masks(held: Contents, bound: Iterable[Claim]) -> Iterator[int]:
+def _bound_masks(contents: Contents, bound: Iterable[Claim]) -> Iterator[int]:
     for claim in bound:
-        reached = held.storage.reaches.get(claim.volume_name)
+        reached = contents.storage.reaches.get(claim.volume_name)
         yield 0 if reached is None else reached.mask
 
 
-def _selected_masks(held: Contents, claims: PodClaims) -> Iterator[int]:
+def _selected_masks(contents: Contents, claims: PodClaims) -> Iterator[int]:
     for claim in claims.delayed:
-        name = selected_node(claim, alpha=held.profile.reads_alpha_annotations)
+        name = selected_node(claim, alpha=contents.profile.reads_alpha_annotations)
         if name is not None:
-            yield held.nodes.mask_of(name)
+            yield contents.nodes.mask_of(name)
 
 
-def _named_masks(held: Contents, errands: Iterable[Errand]) -> Iterator[int]:
+def _named_masks(contents: Contents, errands: Iterable[Errand]) -> Iterator[int]:
     for errand in errands:
         for want in errand.wants:
-            yield from (held.storage.reaches[volume.name].mask for volume in want.named_by)
+            yield from (contents.storage.reaches[volume.name].mask for volume in want.named_by)
 
 
-def _driver_masks(held: Contents, drivers: Iterable[str]) -> Iterator[int]:
-    for name in drivers if held.whole.drivers else ():
-        driver = held.whole.drivers.get(name)
+def _driver_masks(contents: Contents, drivers: Iterable[str]) -> Iterator[int]:
+    for name in drivers if contents.whole.drivers else ():
+        driver = contents.whole.drivers.get(name)
         if driver is not None and driver.prevent_scheduling_if_missing:
-            yield held.usage.installed(name)
+            yield contents.usage.installed(name)
 
 
-def _zone_mask(held: Contents, rules: tuple[ZoneRule, ...]) -> int:
+def _zone_mask(contents: Contents, rules: tuple[ZoneRule, ...]) -> int:
     """The filter reads only a node's zone labels: nodes with equal ones get one answer."""
-    nodes = held.nodes
+    nodes = contents.nodes
     return sum(mask for mask in nodes.zones.values() if volume_zone_filter(rules, nodes.any(mask)).passed)
 
 
-def _own_place(held: Contents, pod: Pod, sources: Iterable[VolumeSource]) -> Iterator[int]:
+def _own_place(contents: Contents, pod: Pod, sources: Iterable[VolumeSource]) -> Iterator[int]:
     """Nodes unlike any other for this pod: its own, and those where inline disks may conflict."""
-    placed = held.whole.pods.get(pod.key)
+    placed = contents.whole.pods.get(pod.key)
     for name in {pod.node_name, placed.node_name if placed is not None else ""} - {""}:
-        yield held.nodes.mask_of(name)
+        yield contents.nodes.mask_of(name)
     for kind in {source.kind for source in sources}:
-        for name in held.relations.nodes_with_disks(kind):
-            yield held.nodes.mask_of(name)
+        for name in contents.relations.nodes_with_disks(kind):
+            yield contents.nodes.mask_of(name)

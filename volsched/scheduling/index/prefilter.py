@@ -92,21 +92,23 @@ class PrefilterQuery:
 
     name: str
     weight: int
-    found: PluginMasks
+    masks: PluginMasks
 
 
-def look(held: Contents, plugins: Iterable[Enabled], pod: Pod) -> tuple[list[PrefilterQuery], NodeRefusal | None]:
+def look(
+    contents: Contents, plugins: Iterable[Enabled], pod: Pod
+) -> tuple[list[PrefilterQuery], NodeRefusal | None]:
     """Call every plugin for the pod, up to the first that refuses it. Plugins without an answer are left out."""
-    asked: list[PrefilterQuery] = []
+    queries: list[PrefilterQuery] = []
     for enabled in plugins:
         finder = FINDERS.get(type(enabled.plugin))
-        found = walk(enabled.plugin, held, pod) if finder is None else finder(held, pod)
-        if found is NOTHING:
+        masks = walk(enabled.plugin, contents, pod) if finder is None else finder(contents, pod)
+        if masks is NOTHING:
             continue
-        if not found.status.passed:
-            return asked, NodeRefusal(enabled.plugin.name, found.status)
-        asked.append(PrefilterQuery(enabled.plugin.name, enabled.weight, found))
-    return asked, None
+        if not masks.status.passed:
+            return queries, NodeRefusal(enabled.plugin.name, masks.status)
+        queries.append(PrefilterQuery(enabled.plugin.name, enabled.weight, masks))
+    return queries, None
 
 
 def score_of(total: int) -> int:
@@ -115,7 +117,7 @@ def score_of(total: int) -> int:
 
 
 def stand(
-    held: Contents,
+    contents: Contents,
     before: Iterable[PrefilterQuery],
     after: Iterable[PrefilterQuery],
     avoid: Collection[str],
@@ -123,27 +125,27 @@ def stand(
 ) -> Prefilter:
     before, after = list(before), list(after)
     standing = Prefilter()
-    left = held.nodes.everyone
-    for asked in (*before, *after):
-        left = _refuse(standing.before, asked.name, asked.found.left_out(left), left)
-    away = sum(held.nodes.mask_of(name) for name in set(avoid)) if avoid else 0
+    left = contents.nodes.everyone
+    for query in (*before, *after):
+        left = _refuse(standing.before, query.name, query.masks.left_out(left), left)
+    away = sum(contents.nodes.mask_of(name) for name in set(avoid)) if avoid else 0
     if away:
         left = _refuse(standing.before, NODE_REJECTED, [(TURNED_AWAY, away)], left)
-    for asked in before:
-        left = _refuse(standing.before, asked.name, asked.found.refusals(left), left)
+    for query in before:
+        left = _refuse(standing.before, query.name, query.masks.refusals(left), left)
     standing.reached = left
-    for asked in after:
-        left = _refuse(standing.after, asked.name, asked.found.refusals(left), left)
+    for query in after:
+        left = _refuse(standing.after, query.name, query.masks.refusals(left), left)
     standing.passed = left
     levels: Masks = {0: left} if left else {}
-    for asked in (*before, *after):
-        if asked.found.scores is not None and left:
-            masks = asked.found.scores(left)
-            standing.scores.append((asked.name, masks))
-            if asked.weight:
-                levels = _raised(levels, masks, asked.weight)
+    for query in (*before, *after):
+        if query.masks.scores is not None and left:
+            masks = query.masks.scores(left)
+            standing.scores.append((query.name, masks))
+            if query.weight:
+                levels = _raised(levels, masks, query.weight)
     if demerits:
-        levels = _lowered(levels, held.nodes, demerits)
+        levels = _lowered(levels, contents.nodes, demerits)
     standing.levels = sorted(levels.items(), reverse=True)
     return standing
 
@@ -181,11 +183,11 @@ def _refuse(kept: list[PrefilterRefusal], plugin: str, refusals: Refusals, left:
 
 
 def _raised(levels: Masks, masks: Masks, weight: int) -> Masks:
-    found: Masks = {}
+    raised_masks: Masks = {}
     for total, level in levels.items():
         for score, mask in masks.items():
             mine = level & mask
             if mine:
                 raised = total + weight * score
-                found[raised] = found.get(raised, 0) | mine
-    return found
+                raised_masks[raised] = raised_masks.get(raised, 0) | mine
+    return raised_masks

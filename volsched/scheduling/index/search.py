@@ -149,9 +149,9 @@ class NodeSearch:
 
     def run(self) -> None:
         question, standing = self.judge.question, self.standing
-        found = regions(question, standing.passed)
+        all_regions = regions(question, standing.passed)
         profile = self.judge.profile
-        possible = [region for region in found if region.mask & question.required]
+        possible = [region for region in all_regions if region.mask & question.required]
         plans = self._plans = [plan_of(question, region, profile) for region in possible]
         self._confirm(plans)
         unclear = [group for plan in plans for group in plan.unclear]
@@ -162,7 +162,7 @@ class NodeSearch:
         for plan in plans:
             for group in plan.remainder():
                 self._look_at(group)
-        for region in found:
+        for region in all_regions:
             if not region.mask & question.required:
                 self._count(plan_of(question, region, profile))
         for region in regions(question, standing.reached & ~standing.passed):
@@ -172,7 +172,7 @@ class NodeSearch:
 
     def refusal(self) -> Attempt:
         """The attempt if no node fits: every reason with its number of nodes, and the first of them named."""
-        nodes = self.judge.held.nodes
+        nodes = self.judge.contents.nodes
         counts = {status: mask.bit_count() for status, mask in self.refused.items()}
         return Attempt(
             status=no_node(counts, len(nodes)),
@@ -188,14 +188,14 @@ class NodeSearch:
     def answer(self) -> Attempt:
         """The attempt with the best node: its complete verdict, and the runners-up."""
         assert self.best is not None
-        total, found = self.best
-        bit = self.judge.held.nodes.mask_of(found.node)
-        chosen = found
+        total, verdict = self.best
+        bit = self.judge.contents.nodes.mask_of(verdict.node)
+        chosen = verdict
         if self.standing.scores:
-            scores = {**self.standing.scores_of(bit), **found.scores}
-            chosen = Verdict(found.node, found.status, found.answer, score_of(total), scores=scores)
+            scores = {**self.standing.scores_of(bit), **verdict.scores}
+            chosen = Verdict(verdict.node, verdict.status, verdict.answer, score_of(total), scores=scores)
         return Attempt(
-            status=found.status,
+            status=verdict.status,
             claims=self.judge.question.claims,
             verdicts=(chosen,),
             chosen=chosen,
@@ -204,28 +204,28 @@ class NodeSearch:
 
     def _runners_up(self, chosen: int) -> tuple[RunnerUp, ...]:
         """The next best. Groups that could not win are checked as long as they might precede the known ones."""
-        found = self._next_best(chosen)
+        runners_up = self._next_best(chosen)
         for bound, mask, group in self._beaten:
-            if len(found) == RUNNERS_UP:
-                total, name = found[-1]
+            if len(runners_up) == RUNNERS_UP:
+                total, name = runners_up[-1]
                 if total > bound:
                     break
                 if total == bound and not self._goes_first(mask, name):
                     continue
             self._look_at(group, mask)
-            found = self._next_best(chosen)
-        return tuple([RunnerUp(name, score_of(total)) for total, name in found])
+            runners_up = self._next_best(chosen)
+        return tuple([RunnerUp(name, score_of(total)) for total, name in runners_up])
 
     def _next_best(self, chosen: int) -> list[tuple[int, str]]:
         """The best of the known nodes, so that hardly any needs another check."""
-        found: list[tuple[int, str]] = []
+        best: list[tuple[int, str]] = []
         known = self._checked(chosen) if self.judge.question.limited else self._known()
         for total, mask in known:
-            for node in islice(self.turns.in_turn(mask & ~chosen), RUNNERS_UP - len(found)):
-                found.append((total, node.name))
-            if len(found) == RUNNERS_UP:
+            for node in islice(self.turns.in_turn(mask & ~chosen), RUNNERS_UP - len(best)):
+                best.append((total, node.name))
+            if len(best) == RUNNERS_UP:
                 break
-        return found
+        return best
 
     def _known(self) -> Iterator[tuple[int, int]]:
         """By total, the highest first, the nodes that were checked or proposed."""
@@ -247,7 +247,7 @@ class NodeSearch:
 
         If a node misses the total, so do all nodes like it; they come again with their real total.
         """
-        nodes, known = self.judge.held.nodes, self._judged()
+        nodes, known = self.judge.contents.nodes, self._judged()
         for total in self._steps:
             known[total] = known.get(total, 0) | self._proposed(total)
         sound = reduce(or_, (mask for _, mask in self._fitting), chosen)
@@ -272,7 +272,7 @@ class NodeSearch:
 
     def _confirm(self, plans: list[SearchPlan]) -> None:
         """Check the best proposed node; if the estimate is wrong, search its region instead."""
-        nodes, weight = self.judge.held.nodes, self.judge.profile.volume_weight
+        nodes, weight = self.judge.contents.nodes, self.judge.profile.volume_weight
         for score in {score for plan in plans for score in plan.scores()}:
             for worth, level in self.standing.levels:
                 self._steps.setdefault(worth + weight * score, []).append((score, level))
@@ -288,14 +288,14 @@ class NodeSearch:
 
     def _proposed(self, total: int) -> int:
         """The nodes that should have the total."""
-        found = self._unions.get(total)
-        if found is None:
-            found = 0
+        mask = self._unions.get(total)
+        if mask is None:
+            mask = 0
             for score, level in self._steps.get(total, ()):
                 for plan in self._plans:
-                    found |= plan.nodes_with(score) & level
-            self._unions[total] = found
-        return found
+                    mask |= plan.nodes_with(score) & level
+            self._unions[total] = mask
+        return mask
 
     def _distrust(self, plan: SearchPlan, verdict: Verdict) -> None:
         plan.trusted = False
@@ -328,13 +328,13 @@ class NodeSearch:
         by_position: dict[int, tuple[int, int]] = {}
         if len(unclear) * len(levels) > 2 * self.standing.passed.bit_count():
             by_position = {position: entry for entry in levels for position in positions(entry[1])}
-        found = []
+        entries = []
         for group in unclear:
             if by_position and is_single(group.mask):
-                found.append(by_position[group.mask.bit_length() - 1])
+                entries.append(by_position[group.mask.bit_length() - 1])
             else:
-                found.append(next(entry for entry in levels if entry[1] & group.mask))
-        return found
+                entries.append(next(entry for entry in levels if entry[1] & group.mask))
+        return entries
 
     def _count(self, plan: SearchPlan) -> None:
         """A region that cannot fit: only the reasons are needed."""
@@ -398,9 +398,9 @@ class NodeSearch:
         """The total of a node; None: it is refused."""
         if not verdict.status.passed:
             return None
-        return verdict.score + self.standing.total(self.judge.held.nodes.mask_of(verdict.node))
+        return verdict.score + self.standing.total(self.judge.contents.nodes.mask_of(verdict.node))
 
     def _fail(self, group: NodeGroup, status: Status) -> None:
-        name = next(self.judge.held.nodes.by_name(group.mask)).name
+        name = next(self.judge.contents.nodes.by_name(group.mask)).name
         if self.failed is None or name < self.failed[0]:
             self.failed = name, status

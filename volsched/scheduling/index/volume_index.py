@@ -118,16 +118,16 @@ class Rooms:
         return [*keys, *map(_key, self.own.get(position, ()))]
 
     def _restock(self, position: int) -> None:
-        held, stock_of = self.own[position], self.census.stock_of
+        stored, stock_of = self.own[position], self.census.stock_of
         before = stock_of.get(position)
-        self.census.move(position, tuple(self._facts(_key(order)) for order in held))
+        self.census.move(position, tuple(self._facts(_key(order)) for order in stored))
         after = stock_of.get(position)
         if before is not None and not before.mask:
             self.ladder.drop(before)
         if after is not None and is_single(after.mask):
             # No other node has it, so it was just created for this node.
             self.ladder.add(after)
-        if not held:
+        if not stored:
             del self.own[position]
 
     def _facts(self, key: str) -> Facts:
@@ -191,11 +191,11 @@ class Shared:
 
     def near(self, size: int, most: int) -> list[Row]:
         """Of every pool those closest to a size, on either side."""
-        found: list[Row] = []
+        near_rows: list[Row] = []
         for rows in self._pools.values():
             place = bisect_left(rows, (size,))
-            found += rows[max(place - most, 0) : place + most]
-        return found
+            near_rows += rows[max(place - most, 0) : place + most]
+        return near_rows
 
     def few(self, shape: Shape) -> Few:
         """No claim needs more of a domain's volumes than there are claims: the other claims take fewer."""
@@ -207,19 +207,19 @@ class Shared:
         return known
 
     def _found(self, shape: Shape) -> Few:
-        found: list[Row] = []
+        candidates: list[Row] = []
         for pool, rows in self._pools.items():
             end = 0
             # From the smallest size to the largest, each adds the rows beyond the previous one's share.
             for wanted in sorted([size for size, fitting in shape if pool in fitting]):
                 start = bisect_left(rows, (wanted,))
-                found += rows[max(start, end) : start + len(shape)]
+                candidates += rows[max(start, end) : start + len(shape)]
                 end = start + len(shape)
-        found.sort()
+        candidates.sort()
         return Few(
-            rows=tuple(found),
-            names=tuple(sorted([name for _, name, _ in found])),
-            sizes=tuple([(size, pool) for size, _, pool in found]),
+            rows=tuple(candidates),
+            names=tuple(sorted([name for _, name, _ in candidates])),
+            sizes=tuple([(size, pool) for size, _, pool in candidates]),
         )
 
 
@@ -341,11 +341,11 @@ class Shelf:
         """The pools whose volumes may serve the claim if they are large enough and reachable."""
         selector = None if claim.selector is None else selector_key(claim.selector)
         key = (claim.mode, claim.attributes_class or "", claim.access_modes, selector)
-        asked, found = self._fitting.get(key, (0, frozenset[int]()))
+        asked, pools = self._fitting.get(key, (0, frozenset[int]()))
         if asked < len(self.samples):
-            found |= {pool for pool in range(asked, len(self.samples)) if _fits(claim, self.samples[pool])}
-            self._fitting[key] = len(self.samples), found
-        return found
+            pools |= {pool for pool in range(asked, len(self.samples)) if _fits(claim, self.samples[pool])}
+            self._fitting[key] = len(self.samples), pools
+        return pools
 
 
 def best_rows(rows: list[Row], shape: Shape) -> Iterable[str]:
@@ -354,19 +354,19 @@ def best_rows(rows: list[Row], shape: Shape) -> Iterable[str]:
     if len(large) <= FEW:
         # Trying a few in vain costs less than selecting.
         return [name for _, name, _ in large]
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for wanted, fitting in shape:
         left = dict.fromkeys(fitting, len(shape))
         wanting = len(fitting)
         for size, name, pool in large:
             if size >= wanted and left.get(pool, 0):
                 left[pool] -= 1
-                found[name] = None
+                names[name] = None
                 if not left[pool]:
                     wanting -= 1
                     if not wanting:
                         break
-    return found
+    return names
 
 
 def _fits(claim: Claim, sample: Volume) -> bool:

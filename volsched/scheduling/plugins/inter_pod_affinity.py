@@ -201,24 +201,24 @@ def means_all(terms: Iterable[AffinityTerm], pod: Pod, snapshot: Snapshot) -> bo
 
 
 def _neighbours(snapshot: Snapshot, pod: Pod) -> Neighbours:
-    found = Neighbours(terms_of(pod))
+    neighbours = Neighbours(terms_of(pod))
     for other in placed_pods(snapshot, besides=pod):
         node = snapshot.nodes.get(other.node_name)
         if node is not None:
-            _count(found, snapshot, pod, other, node.labels)
-    found.is_first = begins(found.terms, found.near, pod, snapshot)
-    return found
+            _count(neighbours, snapshot, pod, other, node.labels)
+    neighbours.is_first = begins(neighbours.terms, neighbours.near, pod, snapshot)
+    return neighbours
 
 
-def _count(found: Neighbours, snapshot: Snapshot, pod: Pod, other: Pod, labels: Labels) -> None:
-    mine, theirs = found.terms, sound_terms(other)
+def _count(neighbours: Neighbours, snapshot: Snapshot, pod: Pod, other: Pod, labels: Labels) -> None:
+    mine, theirs = neighbours.terms, sound_terms(other)
     if mine.affinity and means_all(mine.affinity, other, snapshot):
-        _add(found.near, mine.affinity, labels, 1)
-    _add(found.too_near, (it for it in mine.anti_affinity if means(it, other, snapshot)), labels, 1)
-    _add(found.unwanted, (it for it in theirs.anti_affinity if means(it, pod, snapshot)), labels, 1)
-    _add(found.liked, (it for it in mine.preferred if means(it, other, snapshot)), labels, None)
-    _add(found.liked, (it for it in theirs.preferred if means(it, pod, snapshot)), labels, None)
-    _add(found.liked, (it for it in theirs.affinity if means(it, pod, snapshot)), labels, HARD_TERM_WEIGHT)
+        _add(neighbours.near, mine.affinity, labels, 1)
+    _add(neighbours.too_near, (it for it in mine.anti_affinity if means(it, other, snapshot)), labels, 1)
+    _add(neighbours.unwanted, (it for it in theirs.anti_affinity if means(it, pod, snapshot)), labels, 1)
+    _add(neighbours.liked, (it for it in mine.preferred if means(it, other, snapshot)), labels, None)
+    _add(neighbours.liked, (it for it in theirs.preferred if means(it, pod, snapshot)), labels, None)
+    _add(neighbours.liked, (it for it in theirs.affinity if means(it, pod, snapshot)), labels, HARD_TERM_WEIGHT)
 
 
 def _add(counts: Counter[Pair], terms: Iterable[AffinityTerm], labels: Labels, weight: int | None) -> None:

@@ -110,11 +110,11 @@ def named_nodes(pod: Pod) -> frozenset[str] | None:
 
 
 def _named(term: NodeTerm) -> frozenset[str] | None:
-    found: frozenset[str] | None = None
+    names: frozenset[str] | None = None
     for part in term.match_fields:
         if part.key == NAME_FIELD and part.operator == "In":
-            found = frozenset(part.values) if found is None else found & frozenset(part.values)
-    return found
+            names = frozenset(part.values) if names is None else names & frozenset(part.values)
+    return names
 
 
 # TaintToleration: taints exclude pods that do not tolerate them, or lower a node's score.

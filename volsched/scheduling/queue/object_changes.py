@@ -111,13 +111,13 @@ def _pod(old: Pod | None, new: Pod | None) -> set[Aspect]:
     assert new is not None
     if old.node_name != new.node_name or old.meta.uid != new.meta.uid:
         return {Aspect.POD_LEFT, Aspect.POD_PLACED}
-    found = set()
+    aspects = set()
     if (old.meta.labels, old.meta.being_deleted) != (new.meta.labels, new.meta.being_deleted):
         # Not all plugins count a pod that is being deleted, so this is like losing its labels.
-        found.add(Aspect.POD_LABELS)
+        aspects.add(Aspect.POD_LABELS)
     if (old.containers, old.init_containers, old.overhead) != (new.containers, new.init_containers, new.overhead):
-        found.add(Aspect.POD_SHRANK)
-    return found
+        aspects.add(Aspect.POD_SHRANK)
+    return aspects
 
 
 def _gives_seat_up(old: Pod | None, new: Pod | None) -> bool:
@@ -130,14 +130,14 @@ def _gives_seat_up(old: Pod | None, new: Pod | None) -> bool:
 def _node(old: Node | None, new: Node | None) -> set[Aspect]:
     if old is None or new is None:
         return {Aspect.NODE_ADDED if old is None else Aspect.NODE_REMOVED}
-    found = set()
+    aspects = set()
     if old.labels != new.labels:
-        found.add(Aspect.NODE_LABELS)
+        aspects.add(Aspect.NODE_LABELS)
     if (old.taints, old.unschedulable) != (new.taints, new.unschedulable):
-        found.add(Aspect.NODE_TAINTS)
+        aspects.add(Aspect.NODE_TAINTS)
     if old.allocatable != new.allocatable:
-        found.add(Aspect.NODE_ALLOCATABLE)
-    return found
+        aspects.add(Aspect.NODE_ALLOCATABLE)
+    return aspects
 
 
 def _namespace(old: Namespace | None, new: Namespace | None) -> set[Aspect]:
@@ -176,12 +176,12 @@ def _csi_node(old: CSINode | None, new: CSINode | None) -> set[Aspect]:
     if old is None or new is None:
         # [D] Its limits are gone with it; Kubernetes registers changes only.
         return {Aspect.CSINODE_ADDED if old is None else Aspect.CSINODE_DRIVERS}
-    found = set()
+    aspects = set()
     if old.drivers != new.drivers:
-        found.add(Aspect.CSINODE_DRIVERS)
+        aspects.add(Aspect.CSINODE_DRIVERS)
     if old.meta.annotations.get(MIGRATED_PLUGINS) != new.meta.annotations.get(MIGRATED_PLUGINS):
-        found.add(Aspect.CSINODE_MIGRATED)
-    return found
+        aspects.add(Aspect.CSINODE_MIGRATED)
+    return aspects
 
 
 def _driver(old: CSIDriver | None, _: CSIDriver | None) -> set[Aspect]:

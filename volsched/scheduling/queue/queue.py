@@ -46,15 +46,15 @@ class Unschedulable:
         """The pods whose hints are worth calling for the change."""
         claim = claim_concerned(change)
         users = None if claim is None else self._by_claim.get(claim, {})
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for rejectors, members in self._by_rejectors.items():
             if not hints_for(rejectors, aspects):
                 continue
             if users is None or not are_known(rejectors):
-                found += members.values()
+                entries += members.values()
             else:
-                found += (members[key] for key in users if key in members)
-        return found
+                entries += (members[key] for key in users if key in members)
+        return entries
 
 
 def _take(groups: dict[_Group, dict[str, Entry]], group: _Group, key: str) -> None:
@@ -227,10 +227,10 @@ class Queue:
 
     def counts(self) -> dict[Pool, int]:
         """How many pods are in each pool."""
-        found = dict.fromkeys(Pool, 0)
+        counts = dict.fromkeys(Pool, 0)
         for entry in self._entries.values():
-            found[entry.pool] += 1
-        return found
+            counts[entry.pool] += 1
+        return counts
 
     def _known(self, pod: Pod) -> Entry | None:
         """The entry of this pod; one recreated under the same name is another pod."""

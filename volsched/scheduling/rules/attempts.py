@@ -29,63 +29,63 @@ PREFILTER_TAIL = " not found"
 and reports that there is none."""
 
 
-def attempt_made(pod: Pod, found: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
+def attempt_made(pod: Pod, decision: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
     """Reasons by node set, not by node: five thousand nodes refuse a pod in a handful of ways."""
-    detail: dict[str, Any] = {"message": message_of(found), "reasons": _reasons(found)}
-    if found.chosen is not None:
-        detail["score"] = found.chosen.score
-        if found.chosen.scores:
-            detail["scores"] = dict(found.chosen.scores)
-        detail["runnersUp"] = [{"node": it.node, "score": it.score} for it in found.runners_up[:RUNNERS_UP]]
+    detail: dict[str, Any] = {"message": message_of(decision), "reasons": _reasons(decision)}
+    if decision.chosen is not None:
+        detail["score"] = decision.chosen.score
+        if decision.chosen.scores:
+            detail["scores"] = dict(decision.chosen.scores)
+        detail["runnersUp"] = [{"node": it.node, "score": it.score} for it in decision.runners_up[:RUNNERS_UP]]
     data: dict[str, Any] = {
-        "pod": pod.key, "pod_uid": pod.meta.uid, "outcome": _outcome(found), "detail": detail,
+        "pod": pod.key, "pod_uid": pod.meta.uid, "outcome": _outcome(decision), "detail": detail,
         "decided_at": decided_at, "decider": decider,
     }  # fmt: skip
-    if found.chosen is not None:
-        data["node"] = found.chosen.node
-    binding = id_ if found.chosen else None
+    if decision.chosen is not None:
+        data["node"] = decision.chosen.node
+    binding = id_ if decision.chosen else None
     return NewEvent(stream=f"attempt/{id_}", type="AttemptMade", data=data, binding=binding)
 
 
-def message_of(found: Attempt) -> str:
+def message_of(decision: Attempt) -> str:
     """Why no node fits, in one line; empty if one does."""
-    return "; ".join(found.status.reasons)
+    return "; ".join(decision.status.reasons)
 
 
-def told_message(found: Attempt) -> str:
+def told_message(decision: Attempt) -> str:
     """The message on the pod, word for word as in the reference."""
-    before_nodes = bool(found.rejectors) and not found.refused
-    return message_of(found) + (PREFILTER_TAIL if before_nodes else "")
+    before_nodes = bool(decision.rejectors) and not decision.refused
+    return message_of(decision) + (PREFILTER_TAIL if before_nodes else "")
 
 
-def claims_kept(found: Attempt) -> str:
+def claims_kept(decision: Attempt) -> str:
     """The stored details claim by claim, for comparison: the same message may have other details by now."""
-    return canonical([it.get("claims", []) for it in _reasons(found)])
+    return canonical([it.get("claims", []) for it in _reasons(decision)])
 
 
-def rejectors_of(found: Attempt) -> frozenset[str]:
+def rejectors_of(decision: Attempt) -> frozenset[str]:
     """The plugins whose hints may wake the pod; none if there was no node to refuse it."""
     # Attach limits are checked inside the volume decision, but freed slots must wake the pod.
-    limited = found.rejectors and TOO_MANY_VOLUMES in message_of(found)
-    return found.rejectors | {NODE_VOLUME_LIMITS} if limited else found.rejectors
+    limited = decision.rejectors and TOO_MANY_VOLUMES in message_of(decision)
+    return decision.rejectors | {NODE_VOLUME_LIMITS} if limited else decision.rejectors
 
 
-def _outcome(found: Attempt) -> str:
-    if found.chosen is not None:
+def _outcome(decision: Attempt) -> str:
+    if decision.chosen is not None:
         return PLANNED
-    return ERROR if found.status.code is Code.ERROR else UNSCHEDULABLE
+    return ERROR if decision.status.code is Code.ERROR else UNSCHEDULABLE
 
 
-def _reasons(found: Attempt) -> list[dict[str, Any]]:
+def _reasons(decision: Attempt) -> list[dict[str, Any]]:
     """The commonest first. One reason may be part of several refusals, but no node gave two of them."""
     counts: Counter[str] = Counter()
     named: dict[str, list[str]] = {}
     claims: dict[str, list[dict[str, Any]]] = {}
-    in_full = found.in_full or _nearest(found.verdicts)
-    for status, count in sorted(found.refused.items(), key=lambda it: -it[1]):
+    in_full = decision.in_full or _nearest(decision.verdicts)
+    for status, count in sorted(decision.refused.items(), key=lambda it: -it[1]):
         for reason in dict.fromkeys(status.reasons):
             counts[reason] += count
-            named.setdefault(reason, []).extend(found.examples.get(status, ()))
+            named.setdefault(reason, []).extend(decision.examples.get(status, ()))
             if status in in_full and reason not in claims and len(claims) < REASONS_KEPT:
                 claims[reason] = claim_reasons(in_full[status], reason)
     ordered = sorted(counts, key=lambda reason: (-counts[reason], reason))
@@ -98,7 +98,7 @@ def _reasons(found: Attempt) -> list[dict[str, Any]]:
 
 def claim_reasons(verdict: Verdict, reason: str) -> list[dict[str, Any]]:
     """What is stored of a node's refusal: its claims, what each lacks, and the volume that came nearest."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for rejection in [it for it in verdict.status.rejections if it.reason == reason][:CLAIMS_KEPT]:
         entry: dict[str, Any] = {"claim": rejection.claim, "node": verdict.node}
         if rejection.failures:
@@ -106,20 +106,20 @@ def claim_reasons(verdict: Verdict, reason: str) -> list[dict[str, Any]]:
         if rejection.misses:
             nearest = rejection.misses[0]
             entry |= {"volume": nearest.volume, "rules": [_failure(it) for it in nearest.failures[:RULES_KEPT]]}
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _nearest(verdicts: Iterable[Verdict]) -> dict[Status, Verdict]:
     """Of each refusal, the node that comes nearest to fitting the pod."""
-    found: dict[Status, Verdict] = {}
+    nearest: dict[Status, Verdict] = {}
     for verdict in verdicts:
-        known = found.get(verdict.status)
+        known = nearest.get(verdict.status)
         if verdict.status.rejections and (
             known is None or distance(verdict.status.rejections) < distance(known.status.rejections)
         ):
-            found[verdict.status] = verdict
-    return found
+            nearest[verdict.status] = verdict
+    return nearest
 
 
 def _failure(failure: Failure) -> dict[str, str]:

@@ -357,10 +357,10 @@ def _greedy(place: NodeStorage, claims: Sequence[Claim]) -> Plan:
     supplies = {name: supply_of(place.candidates[name]) for name in {claim.class_name for claim in claims}}
     for claim in claims:
         search = place.search(claim, taken=given, slots=slots_after(place.slots, given))
-        found = best_of(search, supplies[claim.class_name])
-        plan.append((claim, found))
-        if found is not None:
-            given.append(found)
+        volume = best_of(search, supplies[claim.class_name])
+        plan.append((claim, volume))
+        if volume is not None:
+            given.append(volume)
     return plan
 
 

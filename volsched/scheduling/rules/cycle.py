@@ -258,20 +258,20 @@ class _Judging:
         plugins = [*self.before, *self.after]
         # Whatever volumes they have: volumes must not affect the normalisation of other scores.
         compared = [node for node in self.snapshot.nodes.values() if self._is_compared(node)] if plugins else []
-        found: dict[str, dict[str, int]] = {node.name: {} for node in compared}
+        scores: dict[str, dict[str, int]] = {node.name: {} for node in compared}
         for ready in plugins:
             for node, score in zip(compared, ready.prepared.scores(compared), strict=True):
                 if score:
-                    found[node.name][ready.name] = score
+                    scores[node.name][ready.name] = score
         weights = {ready.name: ready.weight for ready in plugins}
-        return tuple(self.total(it, found.get(it.node, {}), weights) for it in verdicts)
+        return tuple(self.total(it, scores.get(it.node, {}), weights) for it in verdicts)
 
     def _is_compared(self, node: Node) -> bool:
-        asked = [*self.before, *self.after]
+        filters = [*self.before, *self.after]
         return (
             node.name not in self.avoid
-            and _left_out(asked, node)[0].passed
-            and _first_refusal(asked, node)[0].passed
+            and _left_out(filters, node)[0].passed
+            and _first_refusal(filters, node)[0].passed
         )
 
     def total(self, verdict: Verdict, scores: Mapping[str, int], weights: Mapping[str, int]) -> Verdict:
@@ -324,12 +324,12 @@ def _first_refusal(plugins: Iterable[Ready], node: Node) -> tuple[Status, str]:
 
 
 def _examples(verdicts: Iterable[Verdict]) -> dict[Status, tuple[str, ...]]:
-    found: dict[Status, tuple[str, ...]] = {}
+    examples: dict[Status, tuple[str, ...]] = {}
     for verdict in verdicts:
-        named = found.get(verdict.status, ())
+        named = examples.get(verdict.status, ())
         if len(named) < EXAMPLES:
-            found[verdict.status] = (*named, verdict.node)
-    return found
+            examples[verdict.status] = (*named, verdict.node)
+    return examples
 
 
 def ties_of(pod: Pod, profile: Profile) -> str:

@@ -209,19 +209,19 @@ def nodes_to_avoid(
     `changed_at`: the position at which a node last changed in a way that decisions read. A caller that has not
     followed the log does not know, and every write counts as a change, heartbeats too.
     """
-    held = living(states, f"pod/{pod}")
-    if held is None or held.manifest is None:
+    state = living(states, f"pod/{pod}")
+    if state is None or state.manifest is None:
         return frozenset()
-    named = annotations(held.manifest).get(REJECTED_NODES, "")
+    named = annotations(state.manifest).get(REJECTED_NODES, "")
     if not named:
         return frozenset()
-    last = _turned_away_at(status(held.manifest).get("conditions"))
+    last = _turned_away_at(status(state.manifest).get("conditions"))
     if last <= since:
         return frozenset()
     return frozenset(
         node
         for node in named.split(",")
-        if (_written_at(node, states) if changed_at is None else changed_at(node)) <= held.rv
+        if (_written_at(node, states) if changed_at is None else changed_at(node)) <= state.rv
         and not _made_after(node, last, states)
     )
 
@@ -249,13 +249,13 @@ def rejected_by_kubelet(pod: Mapping[str, Any]) -> tuple[str, str] | None:
     is the node, for every pod: its kubelet knows of something that the rules of a decision do not see. The
     kubelet gives no time of its own, and rejects pods as soon as it gets them.
     """
-    told, node = status(pod), spec(pod).get("nodeName")
-    reason = str(told.get("reason") or "")
-    if not node or told.get("phase") != "Failed":
+    pod_status, node = status(pod), spec(pod).get("nodeName")
+    reason = str(pod_status.get("reason") or "")
+    if not node or pod_status.get("phase") != "Failed":
         return None
     if reason not in _KUBELET_REJECTIONS and not reason.startswith(_OUT_OF):
         return None
-    conditions = told.get("conditions")
+    conditions = pod_status.get("conditions")
     listed = [it for it in conditions if isinstance(it, dict)] if isinstance(conditions, list) else []
     times = (str(it.get("lastTransitionTime", "")) for it in listed if it.get("type") == "PodScheduled")
     return str(node), max(times, default="")

@@ -99,7 +99,7 @@ def best_of(search: Search, supply: Supply) -> Volume | None:
 def matching_volumes(search: Search, volumes: Iterable[Volume]) -> Matches:
     """All volumes that fit. `volumes` come in name order, which decides between several pre-bound ones."""
     check_selector(search.claim)
-    found: list[Volume] = []
+    matches: list[Volume] = []
     for volume in volumes:
         failed = next(failed_rules(search, volume), None)
         if volume.claim_ref is not None and is_bound_to(volume, search.claim):
@@ -108,8 +108,8 @@ def matching_volumes(search: Search, volumes: Iterable[Volume]) -> Matches:
             if failed is Rule.NODE_AFFINITY:
                 return Matches((), pinned=True)
         elif failed is None:
-            found.append(volume)
-    return Matches(tuple(found))
+            matches.append(volume)
+    return Matches(tuple(matches))
 
 
 def find_for_controller(claim: Claim, volumes: Iterable[Volume], *, delay_binding: bool) -> Volume | None:

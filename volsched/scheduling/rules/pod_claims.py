@@ -45,14 +45,14 @@ class PodClaims:
 
 
 def claim_uses(pod: Pod) -> list[ClaimUse]:
-    found: list[ClaimUse] = []
+    uses: list[ClaimUse] = []
     namespace = pod.namespace
     for volume in pod.volumes:
         if volume.claim_name is not None:
-            found.append(ClaimUse(namespace, volume.claim_name, False))
+            uses.append(ClaimUse(namespace, volume.claim_name, False))
         elif volume.claim_template is not None:
-            found.append(ClaimUse(namespace, f"{pod.name}-{volume.name}", True))
-    return found
+            uses.append(ClaimUse(namespace, f"{pod.name}-{volume.name}", True))
+    return uses
 
 
 def is_fully_bound(claim: Claim) -> bool:
@@ -109,12 +109,12 @@ def classify_claims(
     bound: list[Claim] = []
     delayed: list[Claim] = []
     immediate: list[Claim] = []
-    seen: set[str] = set()
+    counted: set[str] = set()
     for use in claim_uses(pod) if uses is None else uses:
         key = use.key
-        if once and key in seen:
+        if once and key in counted:
             continue
-        seen.add(key)
+        counted.add(key)
         claim = snapshot.claim(key)
         if claim is None:
             raise AttemptError(claim_not_readable(key))

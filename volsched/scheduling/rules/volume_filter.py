@@ -152,11 +152,11 @@ def find_pod_volumes(
     if misplaced is None and not served.rejections:
         return NodeAnswer(bindings=served.bindings, provisions=served.provisions)
     deciding = [rejection for rejection in (misplaced, *served.rejections[:1]) if rejection is not None]
-    found = {rejection.reason for rejection in deciding}
+    reasons = {rejection.reason for rejection in deciding}
     return NodeAnswer(
         bindings=served.bindings,
         provisions=served.provisions,
-        reasons=tuple(reason for reason in REASON_ORDER if reason in found),
+        reasons=tuple(reason for reason in REASON_ORDER if reason in reasons),
         rejections=(*deciding, *served.rejections[1:]),
     )
 
@@ -220,14 +220,14 @@ def assume_pod_volumes(
     """The snapshot with the decision assumed. Raises AttemptError, and then nothing is assumed."""
     if decision is None:
         return snapshot, AssumedDecision(all_bound=True)
-    stored, seen = snapshot.as_written(), profile.view(snapshot)
+    stored, view = snapshot.as_written(), profile.view(snapshot)
     keys = dict.fromkeys(use.key for use in claim_uses(pod))
     claims = [stored.claim(key) for key in keys]
     if all(claim is not None and is_fully_bound(claim) for claim in claims):
         if profile.rechecks_bound_claims:
             _recheck(snapshot, [claim for claim in claims if claim is not None], node, profile)
         return snapshot, AssumedDecision(all_bound=True)
-    volumes = [it for claim in claims if claim is not None and (it := _in_flight(seen, claim)) is not None]
+    volumes = [it for claim in claims if claim is not None and (it := _in_flight(view, claim)) is not None]
     assumed_volumes = snapshot.assumed_volumes
     for binding in decision.bindings:
         bound, changed = bind_volume(binding.volume, binding.claim)
@@ -254,10 +254,10 @@ def revert_assumed_pod_volumes(snapshot: Snapshot, assumption: AssumedDecision) 
     return replace(snapshot.as_written(), assumed_volumes=volumes, assumed_claims=claims)
 
 
-def _in_flight(seen: Snapshot, claim: Claim) -> AssumedVolume | None:
+def _in_flight(view: Snapshot, claim: Claim) -> AssumedVolume | None:
     """A claim that counts as bound though it is not: there is nothing to write, but something to wait for."""
-    shown = seen.claim(claim.key)
-    volume = None if shown is None or is_fully_bound(claim) else seen.volume(shown.volume_name)
+    shown = view.claim(claim.key)
+    volume = None if shown is None or is_fully_bound(claim) else view.volume(shown.volume_name)
     if volume is None or shown is None or not is_fully_bound(shown):
         return None
     return AssumedVolume(volume, claim, changed=False)
