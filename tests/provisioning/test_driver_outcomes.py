@@ -33,18 +33,20 @@ def refused(code: DriverCode) -> DriverRefusal:
 def test_what_follows(
     answer: Created | DriverRefusal, topology: bool, node: bool, follows: Next, infeasible: bool, delete: bool
 ) -> None:
-    verdict = judge(answer, asked=ASKED, topology=topology, node_selected=node)
+    verdict = judge(answer, wanted_bytes=ASKED, topology=topology, node_selected=node)
     assert (verdict.next, verdict.infeasible, verdict.delete) == (follows, infeasible, delete)
 
 
 def test_every_code_has_its_row() -> None:
     """A code that is added must say what follows from it; only exhaustion sends a pod elsewhere."""
     found = {
-        code: judge(refused(code), asked=ASKED, topology=True, node_selected=True).next for code in DriverCode
+        code: judge(refused(code), wanted_bytes=ASKED, topology=True, node_selected=True).next
+        for code in DriverCode
     }
     assert [code for code, follows in found.items() if follows is Next.RESCHEDULE] == [
         DriverCode.RESOURCE_EXHAUSTED
     ]
     assert all(
-        "why" in judge(refused(code), asked=1, topology=False, node_selected=False).why for code in DriverCode
+        "why" in judge(refused(code), wanted_bytes=1, topology=False, node_selected=False).why
+        for code in DriverCode
     )

@@ -345,7 +345,7 @@ class External:
             answer = DriverRefusal(DriverCode.NOT_GRPC, f"{type(error).__name__}: {error}")
         verdict = judge(
             answer,
-            asked=work.request.bytes,
+            wanted_bytes=work.request.bytes,
             topology=self.driver.topology,
             node_selected=work.request.pinned,
         )

@@ -184,16 +184,16 @@ class Keeper:
             wanted |= {("capacity", f"{NAMESPACE}/{metadata(it)['name']}"): it for it in published}
             if published:
                 wanted["driver", name] = _driver(name)
-        held = {(noun, key): it for noun in ("capacity", "driver") for key, it in self._known[noun].items()}
+        known = {(noun, key): it for noun in ("capacity", "driver") for key, it in self._known[noun].items()}
         for place, manifest in wanted.items():
-            kind, state = KIND_OF_NOUN[place[0]].name, held.get(place)
+            kind, state = KIND_OF_NOUN[place[0]].name, known.get(place)
             if state is None:
                 if living(self.world.states, "/".join(place)) is None:
                     yield door.create(kind, manifest, door.controller(self.owner, now), uid=self.new_uid()).command
             elif (state.manifest or {}).get("capacity") != manifest.get("capacity"):
                 changed = {**(state.manifest or {}), "capacity": manifest["capacity"]}
                 yield door.update(kind, changed, door.controller(self.owner, now), seen=state).command
-        for place, state in held.items():
+        for place, state in known.items():
             if place not in wanted:
                 yield door.delete_seen(
                     KIND_OF_NOUN[place[0]].name, state, door.controller(self.owner, now)

@@ -127,12 +127,12 @@ def terms_of(nodes: Iterable[Labels], keys: Sequence[str]) -> list[Term]:
 
 def flattened(allowed: Iterable[TopologyTerm]) -> list[Term]:
     """Every term with one value per key: the products of the values that a class allows."""
-    found: list[Term] = []
+    combinations: list[Term] = []
     for term in allowed:
         expressions = sorted(term.match_label_expressions, key=lambda it: it.key)
         choices = [[(it.key, value) for value in it.values] for it in expressions]
-        found += product(*choices) if choices else ()
-    return found
+        combinations += product(*choices) if choices else ()
+    return combinations
 
 
 def ordered(terms: Iterable[Term]) -> tuple[Term, ...]:
@@ -244,11 +244,13 @@ class DriverVerdict:
     """Delete the volume before the call is repeated."""
 
 
-def judge(answer: Created | DriverRefusal, *, asked: int, topology: bool, node_selected: bool) -> DriverVerdict:
+def judge(
+    answer: Created | DriverRefusal, *, wanted_bytes: int, topology: bool, node_selected: bool
+) -> DriverVerdict:
     """`topology`: the driver supports it; `node_selected`: the claim has a node that can be removed."""
     if isinstance(answer, Created):
-        if 0 < answer.bytes < asked:
-            why = f"the driver made a volume of {answer.bytes} bytes where {asked} were asked for"
+        if 0 < answer.bytes < wanted_bytes:
+            why = f"the driver made a volume of {answer.bytes} bytes where {wanted_bytes} were asked for"
             return DriverVerdict(next=Next.BACKGROUND, why=why, delete=True)
         return DriverVerdict(next=Next.DONE)
     why = f"{answer.code}: {answer.message}" if answer.code else answer.message
@@ -333,15 +335,15 @@ def is_to_be_deleted(volume: Volume, *, driver: str) -> bool:
 
 def guarding(volume: Volume, *, driver: str) -> tuple[str, ...]:
     """The correct finalizers: a volume whose storage we must delete stays until that is done."""
-    held = volume.meta.finalizers
+    finalizers = volume.meta.finalizers
     if not is_ours(volume, driver=driver):
-        return held
-    guarded = EXTERNAL_PROVISIONER_FINALIZER in held
+        return finalizers
+    guarded = EXTERNAL_PROVISIONER_FINALIZER in finalizers
     if volume.reclaim_policy != DELETE:
-        return tuple(name for name in held if name != EXTERNAL_PROVISIONER_FINALIZER)
+        return tuple(name for name in finalizers if name != EXTERNAL_PROVISIONER_FINALIZER)
     if volume.phase == BOUND and not guarded and not volume.meta.being_deleted:
-        return (*held, EXTERNAL_PROVISIONER_FINALIZER)
-    return held
+        return (*finalizers, EXTERNAL_PROVISIONER_FINALIZER)
+    return finalizers
 
 
 def without_node(manifest: Manifest) -> dict[str, Any]:

@@ -25,15 +25,15 @@ def system_clock() -> int:
 def skew_from(environ: Mapping[str, str]) -> None:
     """Set this process's clock wrong by the environment's value; in drills only."""
     global _skew
-    asked = environ.get(SKEW)
-    if asked is None:
+    given = environ.get(SKEW)
+    if given is None:
         return
     if environ.get(DRILL_FLAG) != "1":
         raise ArmingError(f"{SKEW} is for drills only; set {DRILL_FLAG}=1 if this is one, or take it away")
     try:
-        _skew = int(float(asked) * SECOND)
+        _skew = int(float(given) * SECOND)
     except (ValueError, OverflowError):
-        raise ArmingError(f'{SKEW}: "{asked}" is no number of seconds') from None
+        raise ArmingError(f'{SKEW}: "{given}" is no number of seconds') from None
 
 
 def rfc3339(time: int) -> str:

@@ -64,16 +64,16 @@ def worker() -> str | None:
 
     settings = read_settings()
     bell = RedisBell(settings.redis_url or "", open_database(settings.database_url), system_clock)
-    asked = time.time()
+    asked_at = time.time()
     rung = 0.0
     with closing(bell):
-        while time.time() < asked + CANARY_SECONDS:
+        while time.time() < asked_at + CANARY_SECONDS:
             # Repeated: a worker that is only starting finds an expired message.
             if time.time() >= rung + RING_SECONDS:
                 bell.ring(own_canary(settings.instance))
                 rung = time.time()
             beat = _beat()
-            if beat is not None and beat >= asked - GRAIN_SECONDS:
+            if beat is not None and beat >= asked_at - GRAIN_SECONDS:
                 return None
             time.sleep(LOOK_SECONDS)
     return f"a wake-up was not carried out within {CANARY_SECONDS:g} s"

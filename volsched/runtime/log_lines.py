@@ -67,12 +67,12 @@ def lease_line(change: LeaseChange) -> LogLine:
 
 def slow_line(commit: Commit) -> LogLine:
     first, last = commit.events[0], commit.events[-1]
-    told = (
+    message = (
         f"slow transaction: {len(commit.events)} events of {first.actor} took {commit.seconds:.2f} s, "
         f"during which nobody else could write"
     )
     about = {"seconds": round(commit.seconds, 3), "events": len(commit.events), "position": first.position}
-    return LogLine(logging.WARNING, "log", told, about | {"lastPosition": last.position})
+    return LogLine(logging.WARNING, "log", message, about | {"lastPosition": last.position})
 
 
 class LogLines:

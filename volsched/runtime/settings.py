@@ -180,7 +180,7 @@ class Settings(BaseSettings):
 
 def _in_files(names: set[str], given: set[str]) -> dict[str, str]:
     """The contents of the files that `VOLSCHED_…_FILE` variables name, without the editor's final newline."""
-    found, problems = dict[str, str](), list[str]()
+    values, problems = dict[str, str](), list[str]()
     for name in sorted(names):
         variable = f"VOLSCHED_{name.upper()}_FILE"
         path = os.environ.get(variable)
@@ -190,12 +190,12 @@ def _in_files(names: set[str], given: set[str]) -> dict[str, str]:
             problems.append(f"{variable}: VOLSCHED_{name.upper()} is set too; unset one of them")
             continue
         try:
-            found[name] = Path(path).read_text().removesuffix("\n")
+            values[name] = Path(path).read_text().removesuffix("\n")
         except OSError as error:
             problems.append(f"{variable}: {path} cannot be read ({error.strerror}); check path and permissions")
     if problems:
         raise ConfigurationError(problems)
-    return found
+    return values
 
 
 def read_settings() -> Settings:
@@ -254,9 +254,9 @@ def installed_plugin(name: str) -> "Plugin | None":
         values = ", ".join(sorted(offer.value for offer in offers))
         raise ConfigurationError([f"plugin {name}: is offered by {values}; uninstall all but one"])
     try:
-        made: Plugin = offers[0].load()()
+        plugin: Plugin = offers[0].load()()
     except Exception as error:
         raise ConfigurationError([f"plugin {name}: {offers[0].value} cannot be loaded: {error!r}"]) from error
-    if made.name != name:
-        raise ConfigurationError([f'plugin {name}: {offers[0].value} calls itself "{made.name}"; name it alike'])
-    return made
+    if plugin.name != name:
+        raise ConfigurationError([f'plugin {name}: {offers[0].value} calls itself "{plugin.name}"; name it alike'])
+    return plugin

@@ -94,17 +94,21 @@ class World:
     def _take_own(self, commit: Commit) -> dict[str, None]:
         """Take the states that a commit of this process has left, in place of folding its events again."""
         changed: dict[str, None] = {}
-        for it in commit.events:
-            if it.stream.startswith(f"{ATTEMPT}/"):
+        for event in commit.events:
+            if event.stream.startswith(f"{ATTEMPT}/"):
                 continue
-            state = commit.states[it.stream]
-            if it.stream not in changed:
-                if it.version > 1 and it.stream.startswith(f"{BINDING}/") and it.stream not in self.states:
+            state = commit.states[event.stream]
+            if event.stream not in changed:
+                if (
+                    event.version > 1
+                    and event.stream.startswith(f"{BINDING}/")
+                    and event.stream not in self.states
+                ):
                     continue
-                self._keep(it.stream, state)
-                changed[it.stream] = None
-            if isinstance(state, ObjectState) and state.rv == it.position:
-                self.authors[it.stream] = it.actor
+                self._keep(event.stream, state)
+                changed[event.stream] = None
+            if isinstance(state, ObjectState) and state.rv == event.position:
+                self.authors[event.stream] = event.actor
         self.position = commit.events[-1].position
         return changed
 

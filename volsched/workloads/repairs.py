@@ -119,7 +119,7 @@ class StaleNodes:
 
     def _due(self, batch: Iterable[str], now: int) -> dict[str, ObjectState]:
         """Claims whose node has been gone for long enough; the others are deferred, or dropped."""
-        found: dict[str, ObjectState] = {}
+        overdue: dict[str, ObjectState] = {}
         for stream in batch:
             state = living(self.world.states, stream)
             since = None if state is None or stream not in self._promised else self._gone_since(stream)
@@ -129,8 +129,8 @@ class StaleNodes:
             if now < due:
                 self._agenda.put_off(stream, due)
             else:
-                found[stream] = state
-        return found
+                overdue[stream] = state
+        return overdue
 
     def _gone_since(self, stream: str) -> int | None:
         key = selection_key(annotations(manifest_of(self.world.states, stream) or {}))
@@ -152,14 +152,14 @@ class StaleNodes:
     def _taken(self, due: dict[str, ObjectState]) -> set[str]:
         """Claims that an open binding holds, or that have a volume; one scan for all of them."""
         claims = {stream: state.manifest or {} for stream, state in due.items()}
-        made = {f"volume/{volume_name(claim)}": stream for stream, claim in claims.items()}
+        promised = {f"volume/{volume_name(claim)}": stream for stream, claim in claims.items()}
         taken: set[str] = set()
         for stream, state in self.world.states.items():
             if isinstance(state, BindingState):
                 taken |= {f"claim/{leg.claim}" for leg in state.legs if leg.open}
             elif stream.startswith("volume/") and isinstance(state, ObjectState):
                 volume = state.manifest or {}
-                candidates = {made.get(stream), claim_stream(volume)} & claims.keys()
+                candidates = {promised.get(stream), claim_stream(volume)} & claims.keys()
                 taken |= {it for it in candidates if it is not None and is_made_for(volume, claims[it])}
         return taken
 
@@ -180,7 +180,7 @@ class StaleNodes:
     def _removing_there(self, stream: str, state: ObjectState, node: str) -> Command:
         claim = state.manifest or {}
         removal = unselect_effect(claim, node)
-        told = tell_effect(
+        notice = tell_effect(
             removal.key,
             kind=CLAIM,
             key=key_of(CLAIM, claim),
@@ -189,7 +189,7 @@ class StaleNodes:
             reason=REMOVED,
             message=removed(node),
         )
-        decided = Decision(effects=(removal, told))
+        decided = Decision(effects=(removal, notice))
         return Command(
             actor=self.owner,
             streams=(stream,),

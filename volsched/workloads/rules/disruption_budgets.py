@@ -46,14 +46,14 @@ def is_healthy(pod: Manifest) -> bool:
 def budget_status(budget: Manifest, pods: Iterable[Manifest], scale: Scale, now: str) -> dict[str, Any]:
     """The status that the budget should have; `pods` are those that it covers."""
     covered = list(pods)
-    told, generation = status(budget), int(metadata(budget).get("generation") or 1)
+    before, generation = status(budget), int(metadata(budget).get("generation") or 1)
     try:
         expected, desired = _expected(budget, covered, scale)
     except UncountableError as error:
         condition = _condition(
-            told, allowed=False, reason=SYNC_FAILED, message=str(error), now=now, seen=generation
+            before, allowed=False, reason=SYNC_FAILED, message=str(error), now=now, generation=generation
         )
-        return {**told, "disruptionsAllowed": 0, "observedGeneration": generation, "conditions": condition}
+        return {**before, "disruptionsAllowed": 0, "observedGeneration": generation, "conditions": condition}
     healthy = sum(1 for pod in covered if is_healthy(pod) and not is_being_deleted(pod))
     counts = {
         "currentHealthy": healthy,
@@ -62,15 +62,20 @@ def budget_status(budget: Manifest, pods: Iterable[Manifest], scale: Scale, now:
         "expectedPods": expected,
         "observedGeneration": generation,
     }
-    return with_condition({**counts, "conditions": told.get("conditions") or []}, now)
+    return with_condition({**counts, "conditions": before.get("conditions") or []}, now)
 
 
-def with_condition(told: Manifest, now: str) -> dict[str, Any]:
+def with_condition(before: Manifest, now: str) -> dict[str, Any]:
     """A budget's status with the condition for its number of allowed disruptions."""
-    allowed = int(told.get("disruptionsAllowed") or 0) > 0
-    seen = int(told.get("observedGeneration") or 0)
+    allowed = int(before.get("disruptionsAllowed") or 0) > 0
+    generation = int(before.get("observedGeneration") or 0)
     reason = "SufficientPods" if allowed else "InsufficientPods"
-    return {**told, "conditions": _condition(told, allowed=allowed, reason=reason, message="", now=now, seen=seen)}
+    return {
+        **before,
+        "conditions": _condition(
+            before, allowed=allowed, reason=reason, message="", now=now, generation=generation
+        ),
+    }
 
 
 def _expected(budget: Manifest, pods: list[Manifest], scale: Scale) -> tuple[int, int]:
@@ -103,9 +108,9 @@ def _scaled(amount: int | str, of: int) -> int:
 
 
 def _condition(
-    told: Manifest, *, allowed: bool, reason: str, message: str, now: str, seen: int
+    status_before: Manifest, *, allowed: bool, reason: str, message: str, now: str, generation: int
 ) -> list[Mapping[str, Any]]:
-    known = [it for it in told.get("conditions") or () if isinstance(it, dict)]
+    known = [it for it in status_before.get("conditions") or () if isinstance(it, dict)]
     before = next((it for it in known if it.get("type") == ALLOWED), {})
     word = "True" if allowed else "False"
     same = before.get("status") == word
@@ -114,7 +119,7 @@ def _condition(
         "status": word,
         "reason": reason,
         "message": message,
-        "observedGeneration": seen,
+        "observedGeneration": generation,
         "lastTransitionTime": before.get("lastTransitionTime", now) if same else now,
     }
     return [*(it for it in known if it.get("type") != ALLOWED), condition]

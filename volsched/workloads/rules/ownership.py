@@ -142,21 +142,21 @@ def lacking(pod: Pod, manifest: Manifest, claims: Mapping[str, Claim]) -> Lackin
     """`claims` are the existing ones of `ephemeral_claims`. A pod that is being deleted gets none."""
     if pod.meta.being_deleted:
         return Lacking()
-    made: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
     refusals: list[str] = []
     for volume in pod.volumes:
         if volume.claim_template is None:
             continue
         name = f"{pod.name}-{volume.name}"
-        found = claims.get(f"{pod.namespace}/{name}")
-        if found is None:
-            made.append(_claim(name, volume.claim_template, manifest))
-        elif not is_owned_by(found, pod):
-            refusals.append(told_of(volume.name, claim_of_other_pod(found.key, pod.key)))
+        claim = claims.get(f"{pod.namespace}/{name}")
+        if claim is None:
+            missing.append(_claim(name, volume.claim_template, manifest))
+        elif not is_owned_by(claim, pod):
+            refusals.append(told_of(volume.name, claim_of_other_pod(claim.key, pod.key)))
         else:
             # The pod's own. One that is being deleted is recreated when it is gone.
             pass
-    return Lacking(tuple(made), tuple(refusals))
+    return Lacking(tuple(missing), tuple(refusals))
 
 
 def told_of(volume: str, why: str) -> str:

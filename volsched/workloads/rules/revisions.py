@@ -57,14 +57,14 @@ def set_revisions(stateful_set: Manifest, known: Iterable[Manifest], taken: Take
     number = _number(history[-1]) + 1 if history else 1
     make: dict[str, Any] | None = None
     renumbered: dict[str, Any] | None = None
-    alike = [it for it in history if _template(it.get("data", {})) == template]
+    alike = [revision for revision in history if _template(revision.get("data", {})) == template]
     if alike and alike[-1] is history[-1]:
         name = _name(alike[-1])
     elif alike:
         name = _name(alike[-1])
         renumbered = {**alike[-1], "revision": number}
     else:
-        names = {_name(it) for it in history}
+        names = {_name(revision) for revision in history}
         make = _new_revision(stateful_set, number, collisions)
         while _name(make) in names or taken(_name(make)):
             collisions += 1
@@ -72,7 +72,14 @@ def set_revisions(stateful_set: Manifest, known: Iterable[Manifest], taken: Take
         name = _name(make)
     update = Revision(name, template)
     before = status(stateful_set).get("currentRevision")
-    current = next((Revision(_name(it), _template(it["data"])) for it in history if _name(it) == before), update)
+    current = next(
+        (
+            Revision(_name(revision), _template(revision["data"]))
+            for revision in history
+            if _name(revision) == before
+        ),
+        update,
+    )
     return SetRevisions(current, update, collisions, make, renumbered)
 
 
@@ -99,15 +106,15 @@ def _new_revision(stateful_set: Manifest, number: int, collisions: int) -> dict[
     template = _template(stateful_set)
     data = {"spec": {"template": {**template, **_REPLACE}}}
     digest, named = revision_hash(data, collisions), metadata(stateful_set)
-    made: dict[str, Any] = {
+    metadata_: dict[str, Any] = {
         "name": f"{named['name'][:LONGEST_PREFIX]}-{digest}",
         "namespace": named.get("namespace", ""),
         "labels": {**(metadata(template).get("labels") or {}), HASH_LABEL: digest},
         "ownerReferences": [controlled_by(stateful_set)],
     }
     if annotations(stateful_set):
-        made["annotations"] = annotations(stateful_set)
-    return {"apiVersion": "apps/v1", "kind": REVISION, "metadata": made, "data": data, "revision": number}
+        metadata_["annotations"] = annotations(stateful_set)
+    return {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata_, "data": data, "revision": number}
 
 
 def _template(holder: Manifest) -> dict[str, Any]:

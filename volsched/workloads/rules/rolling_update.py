@@ -22,11 +22,11 @@ class RollingUpdate:
     """None: the set has no rolling-update section, as older clients leave it out."""
     most_away: int | str = 1
 
-    def keeps(self, index: int, told: Manifest) -> bool:
+    def keeps(self, index: int, set_status: Manifest) -> bool:
         """Whether a missing pod is made from the current template, not from the new one. `index` counts from 0."""
         if self.partition is not None:
             return index < self.partition
-        return not self.by_hand and index < int(told.get("currentReplicas") or 0)
+        return not self.by_hand and index < int(set_status.get("currentReplicas") or 0)
 
     def allowed_away(self, replicas: int) -> int:
         """At least one: otherwise nothing would ever be replaced."""

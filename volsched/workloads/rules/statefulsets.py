@@ -108,7 +108,7 @@ class _Look:
 
     value: StatefulSet
     manifest: Manifest
-    found: SetPods
+    cluster: SetPods
     ready: Ready
     now: str
     revisions: SetRevisions
@@ -177,7 +177,7 @@ def _fill(look: _Look, step: SetStep, *, most: int) -> bool:
 
 def _fill_one(look: _Look, ordinal: int, step: SetStep) -> bool:
     name = pod_name(look.value, ordinal)
-    pod = look.found.pod(name)
+    pod = look.cluster.pod(name)
     if pod is None:
         _make(look, ordinal, step)
         complete = False
@@ -193,7 +193,7 @@ def _fill_one(look: _Look, ordinal: int, step: SetStep) -> bool:
         step.remove.append(name)
         complete = False
     elif not look.is_available(pod):
-        missing = () if is_placed(pod) else _claims_to_make(look.value, name, look.found)
+        missing = () if is_placed(pod) else _claims_to_make(look.value, name, look.cluster)
         if missing:
             # A user deleted a claim that the pod waits for.
             step.make.append(Replica(name, None, missing))
@@ -204,7 +204,7 @@ def _fill_one(look: _Look, ordinal: int, step: SetStep) -> bool:
 
 
 def _make(look: _Look, ordinal: int, step: SetStep) -> None:
-    set_, pods, name = look.value, look.found, pod_name(look.value, ordinal)
+    set_, pods, name = look.value, look.cluster, pod_name(look.value, ordinal)
     names = [claim_name(template, name) for template in set_.claim_templates]
     going = [it for it in names if (claim := pods.claim(it)) is not None and is_being_deleted(claim)]
     if going:
@@ -245,7 +245,7 @@ def _replace(look: _Look, step: SetStep, *, most: int) -> None:
 
 
 def _numbered(look: _Look) -> list[tuple[int, Manifest]]:
-    return [(ordinal, pod) for pod in look.found.owned() if (ordinal := _ordinal(look.value, pod)) is not None]
+    return [(ordinal, pod) for pod in look.cluster.owned() if (ordinal := _ordinal(look.value, pod)) is not None]
 
 
 def _first(numbered: tuple[int, Manifest]) -> int:
@@ -340,7 +340,7 @@ def _claim(set_: StatefulSet, template: Manifest, name: str) -> dict[str, Any]:
 
 def _status(look: _Look) -> dict[str, Any]:
     """Pods that are being deleted count as replicas until they are gone, but are neither current nor updated."""
-    pods = [pod for pod in look.found.owned() if _ordinal(look.value, pod) is not None]
+    pods = [pod for pod in look.cluster.owned() if _ordinal(look.value, pod) is not None]
     staying = [look.revisions.of(pod) for pod in pods if not is_being_deleted(pod)]
     ready = [pod for pod in pods if look.ready(pod) and status(pod).get("phase") not in FINISHED]
     counts: dict[str, Any] = {
