@@ -8,67 +8,24 @@ from sqlalchemy import select
 
 from volsched.binding.rules.saga import PREBIND
 from volsched.cluster.local import LocalCluster
+from volsched.kube.storage import NO_PROVISIONER
+from volsched.lab import manifests
+from volsched.lab.manifests import storage_class
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND
 from volsched.runtime.system import System, embedded
 
-Manifest = dict[str, Any]
+Manifest = manifests.Manifest
 START = 1_800_000_000_000_000
-LOCAL: Manifest = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "local"},
-    "provisioner": "kubernetes.io/no-provisioner",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
-MADE: Manifest = LOCAL | {"metadata": {"name": "made"}, "provisioner": "disks.example.com"}
+node, volume, claim = manifests.node, manifests.local_volume, manifests.claim
+LOCAL = storage_class("local", NO_PROVISIONER)
+MADE = storage_class("made", "disks.example.com")
 """A class whose volumes are made by somebody else."""
 
 
-def node(name: str, **labels: str) -> Manifest:
-    marks = {"kubernetes.io/hostname": name, **labels}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": marks}}
-
-
-def volume(name: str, size: str, host: str, class_name: str = "local") -> Manifest:
-    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [host]}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": size},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "persistentVolumeReclaimPolicy": "Retain",
-            "local": {"path": f"/disks/{name}"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
-        },
-    }
-
-
-def claim(name: str, size: str, class_name: str = "local") -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "resources": {"requests": {"storage": size}},
-        },
-    }
-
-
 def pod(name: str, *claims: str, annotations: dict[str, str] | None = None) -> Manifest:
-    mounts = [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": it}} for i, it in enumerate(claims)]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
-        "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": mounts},
-    }
+    return manifests.pod(name, {f"v{i}": it for i, it in enumerate(claims)}, annotations=annotations or {})
 
 
 class Stepped:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONER
 from volsched.kube.patches import merged
+from volsched.kube.storage import NO_PROVISIONER
 
 Manifest = dict[str, Any]
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class RestClient(Protocol):

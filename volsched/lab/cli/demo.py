@@ -51,12 +51,12 @@ def _play(number: int, scene: DemoScene, stage: Stage) -> None:
     stdout.print()
 
 
-def _print(told: Told) -> None:
-    if not isinstance(told, Rows):
-        stdout.print(f"  {escape(told)}")
+def _print(part: Told) -> None:
+    if not isinstance(part, Rows):
+        stdout.print(f"  {escape(part)}")
         return
-    first, *others = told.headers
-    Lines([f"  {first}", *others]).write([[f"  {row[0]}", *row[1:]] for row in told.rows])
+    first, *others = part.headers
+    Lines([f"  {first}", *others]).write([[f"  {row[0]}", *row[1:]] for row in part.rows])
 
 
 def _print_ways_to_look(store: Path) -> None:

@@ -287,10 +287,10 @@ class _Progress:
         self._arrivals = _Arrivals(stack)
 
     def __call__(self, supervisor: Supervisor) -> None:
-        for it in supervisor.instances:
-            if it.restarts > self._restarts.get(it.name, 0):
-                stderr.print(f"{it.name} ended with {it.exit_code}; it is started again")
-            self._restarts[it.name] = it.restarts
+        for instance in supervisor.instances:
+            if instance.restarts > self._restarts.get(instance.name, 0):
+                stderr.print(f"{instance.name} ended with {instance.exit_code}; it is started again")
+            self._restarts[instance.name] = instance.restarts
         if supervisor.stopping and not self._was_ending:
             self._was_ending = True
             stderr.print("ending, PostgreSQL last")
@@ -306,10 +306,10 @@ def _ready(stack: Stack) -> None:
 
 
 def _stack(directory: Path | None) -> Stack:
-    found = (directory or default_directory()).absolute()
-    if os.access(found, os.F_OK) and not os.access(found, os.R_OK | os.W_OK | os.X_OK):
-        fail(Exit.FAILURE, f"{found} is somebody else's; name a directory of your own with --dir")
-    return Stack(found)
+    path = (directory or default_directory()).absolute()
+    if os.access(path, os.F_OK) and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        fail(Exit.FAILURE, f"{path} is somebody else's; name a directory of your own with --dir")
+    return Stack(path)
 
 
 def _scaled(text: str) -> tuple[str, int]:

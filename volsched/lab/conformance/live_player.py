@@ -194,11 +194,11 @@ class Player:
                 self._outcome.waits.append([kind, name, what, met])
             case ("patch", kind, name, body, subresource):
                 path = self._path(kind, name) + (f"/{subresource}" if subresource else "")
-                code, told = self.api.answer("PATCH", path, body=self._placed(body), content=MERGE_PATCH)
-                self._note_refusal(kind, name, code, told)
+                code, answer = self.api.answer("PATCH", path, body=self._placed(body), content=MERGE_PATCH)
+                self._note_refusal(kind, name, code, answer)
             case ("delete", kind, name, grace):
-                code, told = self._delete(kind, name, grace)
-                self._note_refusal(kind, name, code, told)
+                code, answer = self._delete(kind, name, grace)
+                self._note_refusal(kind, name, code, answer)
             case ("sleep", seconds):
                 self.pace.rest(seconds)
             case ("snap", label, seconds):
@@ -257,10 +257,10 @@ class Player:
         return self._listed(self._path(kind))
 
     def _listed(self, path: str) -> list[Mapping[str, Any]]:
-        code, told = self.api.answer("GET", path)
-        if code != 200 or not isinstance(told, dict):
+        code, answer = self.api.answer("GET", path)
+        if code != 200 or not isinstance(answer, dict):
             raise UnplayableError(f"{path} is answered with {code}; does the server serve it to us?")
-        return list(told.get("items") or ())
+        return list(answer.get("items") or ())
 
     def _path(self, kind: str, name: str | None = None) -> str:
         version, plural = PLURALS[kind]

@@ -11,7 +11,9 @@ from typing import Any
 from uuid import uuid4
 
 from volsched.kube.manifest_reader import load_manifests
-from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.meta import ZONE
+from volsched.kube.storage import NO_PROVISIONER
+from volsched.lab import manifests
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
 from volsched.log.reads.as_of import look_at_head
@@ -28,69 +30,43 @@ from volsched.runtime.system import System, embedded
 # The objects of the demo: a small cluster with local disks and zonal storage, and pods that want some of it.
 
 Manifest = dict[str, Any]
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 SHOP = "shop"
 LATENCY_SECONDS = "0.2"
 """The provisioner's latency for a volume."""
 
 
-def node(name: str, zone: str) -> Manifest:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {HOSTNAME: name, ZONE: zone}}}
-
-
-def storage_class(name: str, provisioner: str = NO_PROVISIONER, **parameters: str) -> Manifest:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name},
-        "provisioner": provisioner,
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "parameters": parameters,
-    }
+def demo_class(name: str, provisioner: str = NO_PROVISIONER, **parameters: str) -> Manifest:
+    return manifests.storage_class(name, provisioner, parameters=parameters)
 
 
 def disk(name: str, size: str, host: str, class_name: str = "local", **labels: str) -> Manifest:
-    term = {"key": HOSTNAME, "operator": "In", "values": [host]}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "capacity": {"storage": size},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "persistentVolumeReclaimPolicy": "Retain",
-            "local": {"path": f"/mnt/{name}"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
-        },
-    }
+    return manifests.local_volume(name, size, host, class_name, directory="/mnt", labels=labels)
 
 
 def pod(name: str, claims: dict[str, tuple[str, str]], **wanted: dict[str, str]) -> list[Manifest]:
     """A pod after its claims, each of a size and a class; `wanted` are labels that a claim's volume must have."""
-    manifests: list[Manifest] = []
-    for claim, (size, class_name) in claims.items():
-        spec: Manifest = {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "resources": {"requests": {"storage": size}},
-        }
-        if claim in wanted:
-            spec["selector"] = {"matchLabels": wanted[claim]}
-        metadata = {"name": f"{claim}-{name}", "namespace": SHOP}
-        manifests.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
-    volumes = [{"name": it, "persistentVolumeClaim": {"claimName": f"{it}-{name}"}} for it in claims]
-    spec = {"containers": [{"name": "main", "image": "app"}], "volumes": volumes}
-    metadata = {"name": name, "namespace": SHOP}
-    return [*manifests, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}]
+    manifests_of_claims = [
+        manifests.claim(
+            f"{claim}-{name}",
+            size,
+            class_name,
+            namespace=SHOP,
+            **({"selector": {"matchLabels": wanted[claim]}} if claim in wanted else {}),
+        )
+        for claim, (size, class_name) in claims.items()
+    ]
+    return [
+        *manifests_of_claims,
+        manifests.pod(name, {claim: f"{claim}-{name}" for claim in claims}, namespace=SHOP),
+    ]
 
 
 CLUSTER = [
-    storage_class("local"),
-    storage_class("zonal", SIMULATED, capacityPerDomain="500Gi", latencySeconds=LATENCY_SECONDS),
-    node("node-a1", "a"),
-    node("node-a2", "a"),
-    node("node-b1", "b"),
+    demo_class("local"),
+    demo_class("zonal", SIMULATED, capacityPerDomain="500Gi", latencySeconds=LATENCY_SECONDS),
+    manifests.node("node-a1", **{ZONE: "a"}),
+    manifests.node("node-a2", **{ZONE: "a"}),
+    manifests.node("node-b1", **{ZONE: "b"}),
     disk("ssd-a1", "50Gi", "node-a1", tier="ssd"),
     disk("hdd-a1", "200Gi", "node-a1", tier="hdd"),
     disk("ssd-a2-0", "30Gi", "node-a2", tier="ssd"),
@@ -107,9 +83,9 @@ CONTENDER = pod("analytics-0", {"model": ("150Gi", "local"), "scratch": ("300Gi"
 """The database has the only disk of that size by then, and most of the room in zone a."""
 LEDGER = pod("ledger-0", {"log": ("25Gi", "local"), "book": ("25Gi", "local")})
 RACK = [
-    storage_class("rack"),
-    node("node-0", "c"),
-    node("node-1", "c"),
+    demo_class("rack"),
+    manifests.node("node-0", **{ZONE: "c"}),
+    manifests.node("node-1", **{ZONE: "c"}),
     disk("n1-small", "3Gi", "node-1", "rack"),
     disk("n1-large", "7Gi", "node-1", "rack"),
     disk("n0-small", "4Gi", "node-0", "rack"),
@@ -213,10 +189,10 @@ class Stage:
 
     def get(self, noun: str, key: str) -> Manifest:
         with self._look() as look:
-            found = look.one(noun, key)
-        if found is None:
+            manifest = look.one(noun, key)
+        if manifest is None:
             raise SceneError(f'there is no {noun} "{key}"')
-        return as_manifest(noun, key, found)
+        return as_manifest(noun, key, manifest)
 
     def node_of(self, pod: str) -> str | None:
         node: str | None = self.get("pod", pod)["spec"].get("nodeName")

@@ -36,14 +36,14 @@ class ClusterLook:
 
     def half_bound(self) -> dict[str, str]:
         """Volume → its claim, where the claim is gone or does not name the volume."""
-        found = {}
+        half_bound = {}
         for name, it in self.volumes.items():
             reference = spec(it).get("claimRef") or {}
             held = self.claims.get(reference.get("name", ""), {})
             same = metadata(held).get("uid") == reference.get("uid")
             if reference and not (same and spec(held).get("volumeName") == name):
-                found[name] = reference["name"]
-        return found
+                half_bound[name] = reference["name"]
+        return half_bound
 
 
 def claims_of(pod: Manifest) -> list[str]:
@@ -149,9 +149,9 @@ def _lost(look: ClusterLook) -> Iterable[str]:
 
 def _untold(look: ClusterLook, history: ClusterHistory, events: Iterable[Manifest]) -> Iterable[str]:
     """A claim that got its volume from a binding which did not place its pod."""
-    told = {it["regarding"]["name"] for it in events if it.get("reason") == VOLUME_RETAINED}
+    told_claims = {it["regarding"]["name"] for it in events if it.get("reason") == VOLUME_RETAINED}
     for name in _bound(look):
         volume = look.volumes.get(spec(look.claims[name])["volumeName"], {})
         by_us = BINDING_STAMP in annotations(volume) or BINDING_STAMP in annotations(look.claims[name])
-        if by_us and name not in history.placed_claims and name not in told:
+        if by_us and name not in history.placed_claims and name not in told_claims:
             yield f"{TOLD}: claim {name} kept its volume after a rollback, and no event says so"

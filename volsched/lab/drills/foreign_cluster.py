@@ -5,16 +5,19 @@ All of it is HTTP to the strict server, without the line that the drill cuts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 import httpx2
 
 from volsched.kube.manifest import metadata, spec, status
 from volsched.kube.meta import BINDING_STAMP
+from volsched.kube.storage import NO_PROVISIONER
+from volsched.lab import manifests
 from volsched.lab.drills.cluster_oracle import ClusterHistory, ClusterLook, claims_of
-from volsched.lab.storage_players import NO_PROVISIONER, ProvisionerPlayer, PvController, claim_path, volume_path
+from volsched.lab.manifests import Manifest
+from volsched.lab.storage_players import ProvisionerPlayer, PvController, claim_path, volume_path
 
-Manifest = dict[str, Any]
 LOCAL, NETWORK, SCARCE = "local", "network", "scarce"
 """Classes: volumes that are there, a provisioner's, and one with two volumes on each node."""
 PROVISIONERS = {LOCAL: NO_PROVISIONER, SCARCE: NO_PROVISIONER, NETWORK: "disk.example.com"}
@@ -27,62 +30,16 @@ SMALL, LARGE = "2Gi", "20Gi"
 """The two volumes of a node in class scarce; each fits one of the two claims of a pod."""
 
 
-def storage_class(name: str) -> Manifest:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name},
-        "provisioner": PROVISIONERS[name],
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-
-
-def node_object(name: str) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-    }
-
-
 def local_volume(name: str, node: str, *, size: str = SMALL, class_name: str = LOCAL) -> Manifest:
-    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": size},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "persistentVolumeReclaimPolicy": "Retain",
-            "local": {"path": f"/disks/{name}"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
-        },
-    }
+    return manifests.local_volume(name, size, node, class_name)
 
 
 def claim_object(name: str, *, size: str = "1Gi", class_name: str = LOCAL) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "resources": {"requests": {"storage": size}},
-        },
-    }
+    return manifests.claim(name, size, class_name)
 
 
 def pod_object(name: str, claims: list[str]) -> Manifest:
-    mounts = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in claims]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulerName": "volsched", "containers": [{"name": "main", "image": "app"}], "volumes": mounts},
-    }
+    return manifests.pod(name, dict(zip(claims, claims, strict=True)), scheduler="volsched")
 
 
 _PATHS = {
@@ -114,13 +71,13 @@ class ForeignCluster:
     # --- what everybody else does -----------------------------------------------------------------------
 
     def begin(self) -> None:
-        self.create(*map(storage_class, PROVISIONERS), *map(node_object, self.node_names))
+        self.create(*starmap(manifests.storage_class, PROVISIONERS.items()), *map(manifests.node, self.node_names))
 
     def create(self, *manifests: Manifest) -> None:
-        for it in manifests:
-            answer = self.http.post(_PATHS[it["kind"]], json=it)
+        for manifest in manifests:
+            answer = self.http.post(_PATHS[manifest["kind"]], json=manifest)
             if answer.status_code != 201:
-                raise AssertionError(f"{it['metadata']['name']}: {answer.status_code} {answer.text}")
+                raise AssertionError(f"{manifest['metadata']['name']}: {answer.status_code} {answer.text}")
 
     def bring_pods(self, batch: str, claims: list[int]) -> list[str]:
         """Pods with so many claims each, and local volumes for all of them on every node; of several claims the
@@ -186,12 +143,12 @@ class ForeignCluster:
 
     def _prebind(self, volume: str, rival: str) -> bool:
         """With the version that it has seen, as kube-scheduler does."""
-        held = self.volume(volume)
-        if spec(held).get("claimRef"):
+        stored = self.volume(volume)
+        if spec(stored).get("claimRef"):
             return False
         uid = metadata(self.http.get(claim_path(rival)).json())["uid"]
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": rival}
-        body = {**held, "spec": {**held["spec"], "claimRef": {**reference, "uid": uid}}}
+        body = {**stored, "spec": {**stored["spec"], "claimRef": {**reference, "uid": uid}}}
         return bool(self.http.put(volume_path(volume), json=body).status_code == 200)
 
     # --- what is so -------------------------------------------------------------------------------------

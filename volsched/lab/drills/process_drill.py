@@ -97,11 +97,11 @@ class Readiness:
             return {}
         moved = [it for it in bars if it.moved is not None and not is_slow(it.pod)]
         after = f"ready {self.at - self.killed_at:,.0f} ms after the kill"
-        told = {
+        facts = {
             "next step after a process was ready, p50 / p99": [it for it in moved if it.binding not in stolen],
             "the same where a volume was stolen, p50 / p99": [it for it in moved if it.binding in stolen],
         }
-        return {what: f"{self._shown(them)}; {after}" for what, them in told.items() if them}
+        return {what: f"{self._shown(them)}; {after}" for what, them in facts.items() if them}
 
     def _shown(self, bars: Sequence[Bar]) -> str:
         ready = self.at or 0.0
@@ -379,8 +379,8 @@ def _is_dead(seen: ServiceState) -> bool:
 
 def _retained(database: Database, bars: Sequence[Bar]) -> Mapping[str, int]:
     legs, among = tables.binding_legs, database.dialect.among
-    asked = select(legs.c.reason).where(
+    query = select(legs.c.reason).where(
         among(legs.c.binding, [it.binding for it in bars]), legs.c.state == LegPhase.RETAINED
     )
     with database.read() as connection:
-        return Counter(reason or "no reason kept" for reason in connection.execute(asked).scalars())
+        return Counter(reason or "no reason kept" for reason in connection.execute(query).scalars())

@@ -227,20 +227,20 @@ class ProcessFaults:
 
         It starts with most attempts used up: all of them would take a minute.
         """
-        effects, found = tables.effects, list[str]()
-        asked = select(effects.c.key, effects.c.data).where(
+        effects, keys = tables.effects, list[str]()
+        query = select(effects.c.key, effects.c.data).where(
             effects.c.state != EffectState.PARKED, effects.c.data.contains('"leg"')
         )
 
         def poisoned() -> bool:
             with self.database.write_beside_log() as connection:
-                row = connection.execute(asked.order_by(effects.c.key).limit(1)).first()
+                row = connection.execute(query.order_by(effects.c.key).limit(1)).first()
                 if row is not None:
                     data = to_json({**from_json(row.data), "leg": NO_LEG}).decode()
                     changed = update(effects).where(effects.c.key == row.key)
                     connection.execute(changed.values(data=data, attempts=MAX_ATTEMPTS - 1))
-                    found.append(row.key)
-            return bool(found)
+                    keys.append(row.key)
+            return bool(keys)
 
         self.until(poisoned)
 
@@ -260,14 +260,14 @@ class ProcessFaults:
         self._limit("unlimited")
 
     def _limit(self, most: str) -> None:
-        for seen in self._instances(OURS if self.engine == ON_SQLITE else ("postgres",)):
+        for service_state in self._instances(OURS if self.engine == ON_SQLITE else ("postgres",)):
             # As their own user: root of a container may not change limits of others.
-            user = self.stack.definition.service(seen.service).user
+            user = self.stack.definition.service(service_state.service).user
             # A server without limits starts children without: they recover what those with limits could not write.
             # A limited server could not even create shared memory, which a full disk does not prevent.
             servers = 0 if self.engine == ON_SQLITE else 1
-            for it in list(_family(seen))[servers:]:
-                command = ["prlimit", "--pid", str(it.pid), f"--fsize={most}:"]
+            for process in list(_family(service_state))[servers:]:
+                command = ["prlimit", "--pid", str(process.pid), f"--fsize={most}:"]
                 try:
                     done = subprocess.run(
                         command, capture_output=True, text=True, cwd="/", user=user, group=user,
@@ -275,7 +275,7 @@ class ProcessFaults:
                     )  # fmt: skip
                 except FileNotFoundError:
                     raise ToolMissingError("prlimit is not installed; it is part of util-linux") from None
-                if done.returncode != 0 and it.is_running():
+                if done.returncode != 0 and process.is_running():
                     raise ToolMissingError(f"{' '.join(command)}: {done.stderr.strip()}")
 
     def _give(self, _step: Step) -> None:

@@ -28,22 +28,22 @@ class LaneWatch:
                 self._note(it, now)
 
     def lanes(self, end: float) -> list[Lane]:
-        found = []
+        lanes = []
         for name, changes in self._changes.items():
             ends = [at for at, _ in changes[1:]] + [end]
             spans = [LaneSpan(begin=at, end=to, state=it) for (at, it), to in zip(changes, ends, strict=True)]
-            found.append(Lane(name=name, spans=spans))
-        return found
+            lanes.append(Lane(name=name, spans=spans))
+        return lanes
 
-    def _note(self, seen: ServiceState, now: float) -> None:
-        pid = seen.process.pid if seen.process is not None else None
-        state = _state(seen)
-        before = self._pids.get(seen.name)
+    def _note(self, service: ServiceState, now: float) -> None:
+        pid = service.process.pid if service.process is not None else None
+        state = _state(service)
+        before = self._pids.get(service.name)
         if state == UP and before is not None and before != pid:
             # Another process: it was down between two polls, however soon it was healthy.
-            self._change(seen.name, now, STARTS)
-        self._pids[seen.name] = pid
-        self._change(seen.name, now, state)
+            self._change(service.name, now, STARTS)
+        self._pids[service.name] = pid
+        self._change(service.name, now, state)
 
     def _change(self, name: str, now: float, state: str) -> None:
         changes = self._changes.setdefault(name, [])
@@ -51,7 +51,7 @@ class LaneWatch:
             changes.append((now, state))
 
 
-def _state(seen: ServiceState) -> str:
-    if seen.process is None or seen.condition is Condition.STOPPED:
+def _state(service: ServiceState) -> str:
+    if service.process is None or service.condition is Condition.STOPPED:
         return DOWN
-    return UP if seen.condition is Condition.HEALTHY else STARTS
+    return UP if service.condition is Condition.HEALTHY else STARTS

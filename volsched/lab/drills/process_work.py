@@ -77,14 +77,14 @@ class Pods:
         client = LoadClient(url)
         timeout = {} if work.timeout is None else {BIND_TIMEOUT_SECONDS: str(work.timeout)}
         load = Load(client, work.per_second, most=work.pods, name="pod", claims=work.claims, annotations=timeout)
-        it = cls(client, work, load)
+        pods = cls(client, work, load)
         made = list(cluster(work.nodes, work.volumes))
-        it._nodes = [manifest for manifest in made if manifest["kind"] == "Node"]
-        it._create([*(manifest for manifest in made if manifest["kind"] != "Node"), NEVER, SLOW])
+        pods._nodes = [manifest for manifest in made if manifest["kind"] == "Node"]
+        pods._create([*(manifest for manifest in made if manifest["kind"] != "Node"), NEVER, SLOW])
         if not work.withheld:
-            it.give_nodes()
-        it._create(list(_stuck(work.stuck)))
-        return it
+            pods.give_nodes()
+        pods._create(list(_stuck(work.stuck)))
+        return pods
 
     @property
     def sent(self) -> bool:
@@ -186,28 +186,28 @@ def queued_effects(database: Database) -> int:
 def unwritten_volumes(database: Database) -> dict[str, str]:
     """Open binding → a volume that it has decided on, and not written yet."""
     legs, bindings = tables.binding_legs, tables.bindings
-    asked = (
+    query = (
         select(legs.c.binding, legs.c.volume)
         .join(bindings, bindings.c.id == legs.c.binding)
         .where(bindings.c.open, legs.c.state == LegPhase.ASSUMED, legs.c.volume.is_not(None))
         .order_by(legs.c.binding, legs.c.leg.desc())
     )
     with database.read() as connection:
-        return {row.binding: row.volume for row in connection.execute(asked)}
+        return {row.binding: row.volume for row in connection.execute(query)}
 
 
 def partly_bound(database: Database) -> int:
     """Open bindings of which some legs are bound and others are not."""
     legs, bindings = tables.binding_legs, tables.bindings
     done = func.count().filter(legs.c.state == LegPhase.BOUND)
-    asked = (
+    query = (
         select(legs.c.binding)
         .join(bindings, bindings.c.id == legs.c.binding)
         .where(bindings.c.open)
         .group_by(legs.c.binding)
         .having(done > 0, done < func.count())
     )
-    return _count(database, select(func.count()).select_from(asked.subquery()))
+    return _count(database, select(func.count()).select_from(query.subquery()))
 
 
 def _count(database: Database, asked: Any) -> int:
@@ -263,9 +263,9 @@ def _uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked: list[int] = []
+    signals: list[int] = []
     before = {
-        it: signal.signal(it, lambda number, _: asked.append(number))
+        it: signal.signal(it, lambda number, _: signals.append(number))
         for it in ENDING
         if signal.getsignal(it) is not signal.SIG_IGN
     }
@@ -274,8 +274,8 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if asked:
-            signal.raise_signal(asked[0])
+        if signals:
+            signal.raise_signal(signals[0])
 
 
 def database_url(stack: Stack, engine: str) -> str:

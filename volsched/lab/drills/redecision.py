@@ -151,7 +151,7 @@ class Comparison:
 
 def redecide(database: Database, *, profile: Profile, after: int, until: int) -> Comparison:
     """Decide every request again that was recorded after one position and until another."""
-    found = Comparison(profile.name, after, until)
+    comparison = Comparison(profile.name, after, until)
     with database.read() as connection:
         base = load_base(connection)
         world = World(database, position=base.head.position)
@@ -162,12 +162,12 @@ def redecide(database: Database, *, profile: Profile, after: int, until: int) ->
         position = world.position
         while events := [it for it in tail(connection, after=position, limit=CHUNK) if it.position <= until]:
             position = events[-1].position
-            for it in events:
-                request = _request(it, attempts) if it.position > after else None
+            for event in events:
+                request = _request(event, attempts) if event.position > after else None
                 if request is not None:
-                    _compare(found, picture, it, *request)
-                picture.update(world.take([it]))
-    return found
+                    _compare(comparison, picture, event, *request)
+                picture.update(world.take([event]))
+    return comparison
 
 
 def _planned_by(connection: Connection) -> frozenset[str]:
@@ -195,17 +195,17 @@ def _refused(event: Event) -> tuple[str, DecisionChoice]:
     return data["pod"], DecisionChoice(node=None, why=str(data.get("detail", {}).get("message", "")))
 
 
-def _compare(found: Comparison, picture: Picture, event: Event, pod: str, recorded: DecisionChoice) -> None:
+def _compare(comparison: Comparison, picture: Picture, event: Event, pod: str, recorded: DecisionChoice) -> None:
     index, states = picture.index, picture.world.states
-    asked = index.snapshot.pods.get(pod)
-    if asked is None or living(states, f"pod/{pod}") is None:
+    requested_pod = index.snapshot.pods.get(pod)
+    if requested_pod is None or living(states, f"pod/{pod}") is None:
         # It was deleted between the decision and its record.
         return
     avoid = nodes_to_avoid(pod, states, since=rfc3339(event.at - AVOID_SECONDS * SECOND))
-    again = _choice(index.decide(asked, avoid=avoid, demerits=picture.demerits(asked, event.at)))
-    found.requests.append(Compared(position=event.position, pod=pod, recorded=recorded, again=again))
-    found.recorded.add(recorded, index.snapshot)
-    found.again.add(again, index.snapshot)
+    again = _choice(index.decide(requested_pod, avoid=avoid, demerits=picture.demerits(requested_pod, event.at)))
+    comparison.requests.append(Compared(position=event.position, pod=pod, recorded=recorded, again=again))
+    comparison.recorded.add(recorded, index.snapshot)
+    comparison.again.add(again, index.snapshot)
 
 
 def _choice(attempt: Attempt) -> DecisionChoice:

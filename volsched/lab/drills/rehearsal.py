@@ -151,14 +151,14 @@ def _lost(copy: Database, in_flight: frozenset[str]) -> int:
     """Pods with a committed binding but no node."""
     bindings, pods = tables.bindings, tables.pods
     bound = select(pods.c.key).where(pods.c.node.is_not(None))
-    asked = select(bindings.c.pod).where(
+    query = select(bindings.c.pod).where(
         copy.dialect.among(bindings.c.id, in_flight),
         bindings.c.state == Phase.COMMITTED,
         bindings.c.pod.in_(select(pods.c.key)),
         bindings.c.pod.not_in(bound),
     )
     with copy.read() as connection:
-        return len(connection.execute(asked).all())
+        return len(connection.execute(query).all())
 
 
 def _ends(copy: Database, in_flight: frozenset[str]) -> tuple[dict[str, str], Counter[str]]:

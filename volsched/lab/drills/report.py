@@ -156,11 +156,11 @@ def read_saved(path: Path) -> tuple[DrillReport, DrillTimeline | None]:
     """A report of any drill, as it was printed with `-o json`."""
     try:
         given = json.loads(path.read_text())
-        asked = [it["invariant"] for it in given.pop("invariants")]
+        invariants = [it["invariant"] for it in given.pop("invariants")]
         times = given.pop("recovery_ms")["each"]
         timeline = given.pop("timeline", None)
         known = {it.name: given[it.name] for it in fields(DrillReport) if it.name in given}
-        report = _REPORT.validate_python({**known, "asked": asked, "recovery_ms": times})
+        report = _REPORT.validate_python({**known, "asked": invariants, "recovery_ms": times})
         return report, None if timeline is None else TIMELINE.validate_python(timeline)
     except OSError as error:
         raise SavedError(f"{path}: it cannot be read: {error.strerror}") from None

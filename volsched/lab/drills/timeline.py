@@ -105,52 +105,54 @@ def read_bars(
 
     `killed` is the position at which processes were killed.
     """
-    events, made = tables.events, dict[str, dict[str, Any]]()
+    events, bindings = tables.events, dict[str, dict[str, Any]]()
     created: dict[str, int] = {}
     wanted = ("BindingPlanned", "BindingMoved", "LegMoved", "PodCreated")
-    asked = select(events.c.position, events.c.stream, events.c.type, events.c.data).where(
+    query = select(events.c.position, events.c.stream, events.c.type, events.c.data).where(
         events.c.type.in_(wanted)
     )
     with database.read() as connection:
-        for row in connection.execute(asked.order_by(events.c.position)):
+        for row in connection.execute(query.order_by(events.c.position)):
             name = row.stream.partition("/")[2]
             if row.type == "PodCreated":
                 created[name] = row.position
                 continue
-            made.setdefault(name, {"steps": []})["steps"].append(row.position)
+            bindings.setdefault(name, {"steps": []})["steps"].append(row.position)
             if row.type == "LegMoved":
                 continue
             data = from_json(row.data)
             if row.type == "BindingPlanned":
-                made[name] |= {"pod": data["pod"], "legs": len(data["legs"]), "from": row.position, "to": None}
+                bindings[name] |= {"pod": data["pod"], "legs": len(data["legs"]), "from": row.position, "to": None}
             else:
-                made[name].update(state=data["state"], reason=data.get("reason") or made[name].get("reason", ""))
+                bindings[name].update(
+                    state=data["state"], reason=data.get("reason") or bindings[name].get("reason", "")
+                )
                 if not data["open"]:
-                    made[name]["to"] = row.position
-    return [_bar(name, it, created, positions, faults, killed) for name, it in made.items()]
+                    bindings[name]["to"] = row.position
+    return [_bar(name, it, created, positions, faults, killed) for name, it in bindings.items()]
 
 
 def _bar(
     name: str,
-    it: Mapping[str, Any],
+    binding: Mapping[str, Any],
     created: Mapping[str, int],
     positions: Positions,
     faults: Sequence[tuple[int, float]],
     killed: int | None,
 ) -> Bar:
-    first, last = it["from"], it["to"]
+    first, last = binding["from"], binding["to"]
     met = [at for position, at in faults if first <= position and (last is None or last > position)]
     was_open = killed is not None and first <= killed and (last is None or last > killed)
-    moved = next((step for step in it["steps"] if step > (killed or 0)), None) if was_open else None
+    moved = next((step for step in binding["steps"] if step > (killed or 0)), None) if was_open else None
     return Bar(
         binding=name,
-        pod=it["pod"],
-        legs=it["legs"],
-        created=positions.time_of(created.get(it["pod"], first)),
+        pod=binding["pod"],
+        legs=binding["legs"],
+        created=positions.time_of(created.get(binding["pod"], first)),
         planned=positions.time_of(first),
         ended=None if last is None else positions.time_of(last),
-        state=it.get("state", Phase.PREBINDING),
-        reason=it["reason"] if it.get("reason") else "",
+        state=binding.get("state", Phase.PREBINDING),
+        reason=binding["reason"] if binding.get("reason") else "",
         in_flight=bool(met),
         hit=min(met, default=None),
         moved=None if moved is None else positions.time_of(moved),
@@ -182,11 +184,11 @@ def lanes_picture(timeline: DrillTimeline) -> str:
         y = LANES_TOP + LANE * number
         name = escape(lane.name)
         parts.append(f'<text class="name" x="{LEFT - 8}" y="{y + LANE / 2 + 3.5}" text-anchor="end">{name}</text>')
-        for it in lane.spans:
-            words = f"{lane.name}: {it.state} for {it.end - it.begin:,.0f} ms"
-            place = f'x="{x(it.begin)}" y="{y + 2}" width="{max(round(x(it.end) - x(it.begin), 1), 1)}"'
+        for span in lane.spans:
+            words = f"{lane.name}: {span.state} for {span.end - span.begin:,.0f} ms"
+            place = f'x="{x(span.begin)}" y="{y + 2}" width="{max(round(x(span.end) - x(span.begin), 1), 1)}"'
             parts.append(
-                f'<g class="lane {escape(it.state)}"><title>{escape(words)}</title>'
+                f'<g class="lane {escape(span.state)}"><title>{escape(words)}</title>'
                 f'<rect {place} height="{LANE - 4}" rx="1.5"/></g>'
             )
     for mark in timeline.marks:

@@ -32,6 +32,8 @@ from volsched.kube.meta import (
     ZONE,
 )
 from volsched.kube.patches import merged
+from volsched.lab import manifests
+from volsched.lab.manifests import NAMESPACE
 from volsched.lab.simulation.schedule import ScheduleChoice
 from volsched.provisioning.simulated import SIMULATED
 
@@ -42,7 +44,6 @@ OUTSIDE = "disks.example.com"
 """A provisioner in its own process."""
 DISKS = "attached.example.com"
 """A driver with a limit: its volumes are created by hand, and attached to nodes."""
-NAMESPACE = "default"
 PROVISIONERS = {"local": "kubernetes.io/no-provisioner", "inside": SIMULATED, "outside": OUTSIDE}
 """Class → its provisioner."""
 
@@ -63,10 +64,11 @@ def made(choice: ScheduleChoice) -> list[tuple[str, NewManifest]]:
             # the node.
             return [("Node", _node(name, "")), ("CSINode", _csi_node(name, None, key=HOSTNAME))]
         case "volume":
-            made_here = local_volume(name, given.get("size", "5"), given.get("node", "n1"))
+            made_here = manifests.local_volume(name, f"{given.get('size', '5')}Gi", given.get("node", "n1"))
             return [("PersistentVolume", _attachable(made_here) if "disk" in given else made_here)]
         case "claim":
-            return [("PersistentVolumeClaim", claim(name, given.get("size", "1"), given.get("class", "local")))]
+            size, class_name = f"{given.get('size', '1')}Gi", given.get("class", "local")
+            return [("PersistentVolumeClaim", manifests.claim(name, size, class_name))]
         case "pod":
             return [("Pod", pod(name, given.get("claims", ""), given.get("seconds", "30")))]
     return []
@@ -105,49 +107,10 @@ def _class(name: str, seconds: str | None, room: str | None) -> NewManifest:
     }
 
 
-def local_volume(name: str, size: str, node: str, class_name: str = "local") -> NewManifest:
-    term = {"key": HOSTNAME, "operator": "In", "values": [node]}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": f"{size}Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "persistentVolumeReclaimPolicy": "Retain",
-            "local": {"path": f"/disks/{name}"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
-        },
-    }
-
-
-def claim(name: str, size: str, class_name: str) -> NewManifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "resources": {"requests": {"storage": f"{size}Gi"}},
-        },
-    }
-
-
 def pod(name: str, claims: str, seconds: str) -> NewManifest:
     """`claims` are comma-separated names; `seconds` is how long it waits for its volumes."""
-    mounts = [
-        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": it}}
-        for place, it in enumerate(filter(None, claims.split(",")))
-    ]
-    notes = {BIND_TIMEOUT_SECONDS: seconds}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes},
-        "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": mounts},
-    }
+    mounts = {f"v{place}": claim for place, claim in enumerate(filter(None, claims.split(",")))}
+    return manifests.pod(name, mounts, annotations={BIND_TIMEOUT_SECONDS: seconds})
 
 
 # They write as any client does, on the current objects; impossible actions are skipped. None of them breaks a
@@ -293,17 +256,17 @@ class Others:
         return list(whole(self.api.list(kind)).objects)
 
     def _patch(
-        self, kind: str, found: list[Manifest], pick: int, patch: Mapping[str, Any], *, status: bool = False
+        self, kind: str, candidates: list[Manifest], pick: int, patch: Mapping[str, Any], *, status: bool = False
     ) -> bool:
-        if not found:
+        if not candidates:
             return False
-        self.api.update(kind, merged(found[pick % len(found)], patch), status=status)
+        self.api.update(kind, merged(candidates[pick % len(candidates)], patch), status=status)
         return True
 
-    def _delete(self, kind: str, found: list[Manifest], pick: int) -> bool:
-        if not found:
+    def _delete(self, kind: str, candidates: list[Manifest], pick: int) -> bool:
+        if not candidates:
             return False
-        it = metadata(found[pick % len(found)])
+        it = metadata(candidates[pick % len(candidates)])
         self.api.delete(kind, f"{it['namespace']}/{it['name']}" if "namespace" in it else it["name"])
         return True
 
@@ -403,7 +366,9 @@ class ForeignProvisioner:
             return
         name = f"pvc-{uid(claim)}"
         if finishes and self.api.get(VOLUME, name) is None:
-            volume = local_volume(name, "9", str(marks[SELECTED_NODE]), str(spec(claim)["storageClassName"]))
+            volume = manifests.local_volume(
+                name, "9Gi", str(marks[SELECTED_NODE]), str(spec(claim)["storageClassName"])
+            )
             volume["metadata"]["annotations"] = {PROVISIONED_BY: OUTSIDE, BOUND_BY_CONTROLLER: "yes"}
             names = {part: metadata(claim)[part] for part in ("namespace", "name", "uid")}
             volume["spec"]["claimRef"] = {"kind": CLAIM, "apiVersion": "v1", **names}

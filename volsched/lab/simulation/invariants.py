@@ -257,10 +257,10 @@ class RunObserver:
 
     def look(self, commits: int) -> list[Violation]:
         """Checks what holds at any moment, if anything was written since the last check."""
-        seen = commits, self.place.version
-        if seen == self._seen:
+        place = commits, self.place.version
+        if place == self._seen:
             return []
-        self._seen = seen
+        self._seen = place
         with self.database.read() as connection:
             violations = self.lookout.look(connection, at_rest=False)
             violations += overtaken(connection, self.lookout.states)

@@ -99,16 +99,16 @@ class Stack:
                 start_new_session=True,
             )
 
-        def told() -> str:
+        def complaint() -> str:
             return f"the supervisor did not start; see {log.name}"
 
         def started() -> bool:
             """What the last supervisor published says nothing about this one."""
             if self.seen() == before and supervisor.poll() is not None:
-                raise NotReadyError(told())
+                raise NotReadyError(complaint())
             return self.seen() != before
 
-        self._wait(started, READY_SECONDS, told)
+        self._wait(started, READY_SECONDS, complaint)
 
     def seen(self) -> Published | None:
         """What the supervisor published last; None if it has not published anything."""
@@ -129,24 +129,24 @@ class Stack:
 
     def complaint(self) -> str:
         """What keeps the stack from being ready, one line each."""
-        seen = self.seen()
-        if not self.running or seen is None:
+        states = self.seen()
+        if not self.running or states is None:
             return f"no supervisor runs in {self.directory}; see {self.directory / 'supervisor.log'}"
-        late = [it for it in seen.instances if it.condition not in (*SETTLED, Condition.STOPPED)]
+        late = [it for it in states.instances if it.condition not in (*SETTLED, Condition.STOPPED)]
         return "\n".join(f"{it.name} is {it.condition.value}{self._because(it, late)}" for it in late)
 
     def down(self) -> list[tuple[int, str]]:
         """End everything gracefully, or what a dead supervisor has left; pid and service of each leftover."""
-        asked: Identity | None = None
+        supervisor: Identity | None = None
 
         def ended() -> bool:
             """Repeated for another supervisor: one that is only starting has not published its pid."""
-            nonlocal asked
+            nonlocal supervisor
             seen = self.seen()
-            if seen is not None and seen.supervisor != asked and send(seen.supervisor, signal.SIGTERM):
-                asked = seen.supervisor
+            if seen is not None and seen.supervisor != supervisor and send(seen.supervisor, signal.SIGTERM):
+                supervisor = seen.supervisor
             # It lets go of the directory a moment before its process is gone, and nothing may be left of it.
-            return not self.running and (asked is None or process_of(asked) is None)
+            return not self.running and (supervisor is None or process_of(supervisor) is None)
 
         if self.running:
             self._wait(ended, DOWN_SECONDS, lambda: "the supervisor does not end")
@@ -160,11 +160,11 @@ class Stack:
     def instances(self, name: str) -> list[ServiceState]:
         """The instances that a name means. Raises StackError if there are none."""
         seen = self.seen()
-        found = [it for it in seen.instances if name in (it.name, it.service)] if seen else []
-        if not found:
+        instances = [it for it in seen.instances if name in (it.name, it.service)] if seen else []
+        if not instances:
             known = ", ".join(it.name for it in self.definition.services)
             raise StackError(f'there is no service "{name}" in this stack; there are {known}')
-        return found
+        return instances
 
     def signal(self, name: str, number: signal.Signals, *, group: bool = True) -> list[int]:
         """Send a signal to the processes of a name; the pids that got it."""
@@ -221,13 +221,13 @@ class Stack:
         seen = self.seen()
         return seen is not None and any(it.name == name and it.condition in SETTLED for it in seen.instances)
 
-    def _wait(self, condition: Callable[[], bool], seconds: float, told: Callable[[], str]) -> None:
+    def _wait(self, condition: Callable[[], bool], seconds: float, complaint: Callable[[], str]) -> None:
         patience, most = Patience(seconds), (0, 0)
         while not condition():
             # The maximum so far: a process that repeatedly dies and restarts is no progress.
             most = max(most, self._ended_and_healthy())
             if patience.is_over(most):
-                raise NotReadyError(told())
+                raise NotReadyError(complaint())
             time.sleep(LOOK_SECONDS)
 
     def _ended_and_healthy(self) -> tuple[int, int]:

@@ -84,12 +84,12 @@ class LoadClient:
     def _answered(self, number: int, manifest: Manifest) -> bool:
         try:
             answer = self._connections[number].getresponse()
-            told = answer.read()
+            body = answer.read()
         except (OSError, http.client.HTTPException):
             self._connections.pop(number).close()
             return False
         if answer.status in REFUSED and answer.status not in (*TAKEN, TOO_MANY):
-            raise LoadError(f"{manifest['metadata']['name']}: {answer.status} {told.decode(errors='replace')}")
+            raise LoadError(f"{manifest['metadata']['name']}: {answer.status} {body.decode(errors='replace')}")
         return answer.status in TAKEN
 
     def _connection(self) -> http.client.HTTPConnection:

@@ -96,11 +96,11 @@ def make_cluster(programs: Path, data: Path, password: str) -> None:
 
 def _check_version(data: Path) -> None:
     """A newer wheel may bring a newer PostgreSQL, which would exit at once, repeatedly."""
-    made, ours = (data / "PG_VERSION").read_text().strip(), str(_wheel().TARGET_POSTGRES_VERSION)
-    if made != ours:
+    made_by, ours = (data / "PG_VERSION").read_text().strip(), str(_wheel().TARGET_POSTGRES_VERSION)
+    if made_by != ours:
         raise WheelMissingError(
-            f"{data} was made by PostgreSQL {made}, and {ours} is installed; install the wheel of before, take a "
-            f"backup (volsched backup), then begin in another directory (--dir) and restore it there"
+            f"{data} was made by PostgreSQL {made_by}, and {ours} is installed; install the wheel of before, "
+            f"take a backup (volsched backup), then begin in another directory (--dir) and restore it there"
         )
 
 
@@ -381,8 +381,8 @@ def _commands(scripts: dict[str, str]) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     for name, script in text.items():
         if not (directory / name).exists():
-            made = directory / f".{name}-{time.monotonic_ns()}"
-            made.write_text(script)
-            made.chmod(0o755)
-            made.rename(directory / name)
+            script_file = directory / f".{name}-{time.monotonic_ns()}"
+            script_file.write_text(script)
+            script_file.chmod(0o755)
+            script_file.rename(directory / name)
     return directory

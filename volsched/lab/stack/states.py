@@ -230,11 +230,11 @@ class Merger:
             return []
         with file.open("rb") as opened:
             opened.seek(start)
-            found = opened.read(MOST_BYTES)
-        end = found.rfind(b"\n") + 1
-        if end == 0 and len(found) < LONGEST_LINE:
+            chunk = opened.read(MOST_BYTES)
+        end = chunk.rfind(b"\n") + 1
+        if end == 0 and len(chunk) < LONGEST_LINE:
             return []
-        whole = found[: end or len(found)]
+        whole = chunk[: end or len(chunk)]
         self._read[file.name] = start + len(whole)
         if self._read[file.name] == size > MOST_BYTES:
             # Its writer appends, so it continues at the beginning.
@@ -260,20 +260,20 @@ def parse_line(text: str) -> Line | None:
 
 def following(directory: Path) -> Iterator[Line]:
     """Lines as they are merged from now on, forever; also after a rotation."""
-    merged, held = directory / MERGED, ""
+    merged, unfinished = directory / MERGED, ""
     merged.touch()
     opened = merged.open(encoding="utf-8", errors="replace")
     opened.seek(0, os.SEEK_END)
     try:
         while True:
-            held += opened.readline()
-            line = parse_line(held)
+            unfinished += opened.readline()
+            line = parse_line(unfinished)
             if line is not None:
-                held = ""
+                unfinished = ""
                 yield line
             elif merged.exists() and merged.stat().st_ino != os.fstat(opened.fileno()).st_ino:
                 opened.close()
-                opened, held = merged.open(encoding="utf-8", errors="replace"), ""
+                opened, unfinished = merged.open(encoding="utf-8", errors="replace"), ""
             else:
                 time.sleep(LOOK_SECONDS)
     finally:

@@ -385,13 +385,13 @@ def clean(directory: Path, definition: Definition | None) -> list[tuple[int, str
 
 def end_all(them: Iterable[Identity], number: signal.Signals, grace: float) -> None:
     """Send the signal, wait, and after the grace period kill the whole session of each."""
-    asked = [it for it in them if send(it, number)]
-    for it in asked:
-        send(it, signal.SIGCONT)
+    ending = [it for it in them if send(it, number)]
+    for process in ending:
+        send(process, signal.SIGCONT)
     end = time.monotonic() + grace
-    while time.monotonic() < end and any(process_of(it) for it in asked):
+    while time.monotonic() < end and any(process_of(it) for it in ending):
         time.sleep(LOOK_SECONDS)
-    for it in asked:
-        send(it, signal.SIGKILL, group=True)
-    while any(process_of(it) for it in asked):
+    for process in ending:
+        send(process, signal.SIGKILL, group=True)
+    while any(process_of(it) for it in ending):
         time.sleep(LOOK_SECONDS)
