@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from volsched.kube.kinds import Kind, Manifest
+from volsched.kube.meta import NAMESPACE_NAME_LABEL
 from volsched.kube.pod_defaults import with_pod_defaults
 from volsched.kube.storage import FILESYSTEM, IMMEDIATE
 from volsched.kube.validation.storage import BINDING_MODE, BINDING_MODE_ALIAS
 from volsched.kube.validation.volumes import DATA_SOURCES
 
 DEFAULT_NAMESPACE = "default"
-NAME_LABEL = "kubernetes.io/metadata.name"
 
 ROLLING_UPDATE = "RollingUpdate"
 
@@ -67,7 +67,8 @@ def _named_by_label(namespace: dict[str, Any]) -> dict[str, Any]:
     """Selectors find a namespace by its name through this label."""
     metadata = namespace.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    return _filled(namespace, ("metadata", "labels", NAME_LABEL), name, silent=("", None)) if name else namespace
+    at = ("metadata", "labels", NAMESPACE_NAME_LABEL)
+    return _filled(namespace, at, name, silent=("", None)) if name else namespace
 
 
 def _with_rolling_update(stateful_set: dict[str, Any]) -> dict[str, Any]:

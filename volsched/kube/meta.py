@@ -95,6 +95,8 @@ STABLE_LABELS = {
 # Zone labels first, legacy before GA: the order in which the reference looks at them.
 TOPOLOGY_LABELS = (LEGACY_ZONE, LEGACY_REGION, ZONE, REGION)
 ZONE_SEPARATOR = "__"
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+"""Every namespace has it, so that selectors can name one."""
 KEPT_METADATA = (
     "uid",
     "generation",

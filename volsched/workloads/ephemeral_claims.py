@@ -16,10 +16,11 @@ from volsched.objects import door
 from volsched.objects.rules.admission import CLAIM
 from volsched.objects.rules.object_events import InvalidError
 from volsched.objects.surroundings import Subject, read_surroundings
+from volsched.pv_controller.rules.reasons import FAILED_BINDING
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.workloads.agenda import Agenda
-from volsched.workloads.rules.ownership import FAILED_BINDING, ephemeral_claims, has_templates, lacking
+from volsched.workloads.rules.ownership import ephemeral_claims, has_templates, lacking
 
 BATCH = 256
 COMPONENT = "ephemeral-volume-controller"

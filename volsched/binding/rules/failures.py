@@ -30,6 +30,7 @@ from volsched.log.events.fold import (
 )
 from volsched.objects.rules.object_events import changed_event, notice_event, notice_stream
 from volsched.pv_controller.rules.rollback import rollback_refusal
+from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.attempts import FAILED_SCHEDULING, SCHEDULER_ERROR, refused_conditions
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
 from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE
@@ -152,7 +153,6 @@ SECONDS_BETWEEN = 60
 REQUESTED = "RollbackRequested"
 GAVE_UP = "RollbackGaveUp"
 _VOLUME_REASONS = (NODE_AFFINITY_MISMATCH, NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE)
-_FINISHED = ("Succeeded", "Failed")
 
 
 def claims_to_ask_back(
@@ -209,7 +209,7 @@ def _others_with_a_node(snapshot: Snapshot, pod: Pod, claim: Claim) -> list[str]
         for other in snapshot.pods.values()
         if other.key != pod.key
         and other.node_name
-        and other.phase not in _FINISHED
+        and other.phase not in TERMINATED
         and any(use.key == claim.key for use in claim_uses(other))
     ]
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from volsched.kube.documents import read_json
 from volsched.kube.problems import ManifestError
+from volsched.scheduling.rules.reasons import UNBOUND_IMMEDIATE
 
 # A file holds one scenario, as JSON. Steps are lists whose first item names the step; a string `NS` stands for
 # the scenario's own namespace. The files of the reference are played unchanged.
@@ -153,7 +154,6 @@ def _is_manifest(value: Any) -> bool:
 
 PREEMPTION = re.compile(r"\s*preemption: .*$", re.DOTALL)
 ABSENT = "(absent)"
-UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 WAITS = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
 
 
@@ -205,7 +205,7 @@ def _is_early(found: tuple[str, Any, Any], placed: Container[str]) -> bool:
     if expected != ABSENT or not isinstance(got, list):
         return False
     kind, name, _, reason, message = got
-    return (kind, reason) == ("Pod", "FailedScheduling") and name in placed and UNBOUND in message
+    return (kind, reason) == ("Pod", "FailedScheduling") and name in placed and UNBOUND_IMMEDIATE in message
 
 
 def _within(path: str, whole: str) -> bool:

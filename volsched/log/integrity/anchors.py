@@ -18,7 +18,7 @@ from volsched.log.dialects import dialect_of
 from volsched.log.durable_files import PRIVATE, sync_directory, written_aside
 from volsched.log.errors import BrokenLogError, Finding, StoreError
 from volsched.log.events.envelope import link
-from volsched.log.integrity.replay import read_seals
+from volsched.log.integrity.replay import NOT_LINKED, read_seals
 from volsched.log.reads.tail import event
 from volsched.runtime.extras import missing
 
@@ -150,7 +150,6 @@ FAILED = "anchor-failed"
 """Names of checkpoints: the last automatic anchor, and a later one that could not be written."""
 NOT_ONE = "this is not an anchor; give a file that was written by verify --write-anchor or by export"
 REWRITTEN = "the log was rewritten at or before the anchor"
-NOT_LINKED = "the event, or the one before, is not what was once written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +227,7 @@ def keep_anchor(directory: Path, anchor: Anchor) -> Path:
 
 
 def check_since(connection: Connection, anchor: Anchor, head: Head) -> None:
-    """Whether the log still holds an anchor and goes on from it to its head without a break; else BrokenLogError.
+    """Whether the log still holds an anchor and continues from it to its head without a gap; else BrokenLogError.
 
     A log that was rewritten since the last anchor must not be signed. Behind archived events it begins at the
     base.

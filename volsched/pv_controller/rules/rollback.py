@@ -66,7 +66,7 @@ from volsched.pv_controller.rules.reasons import (
     rollback_refused,
     rollback_waits_for,
 )
-from volsched.pv_controller.rules.requests import ControllerRules, Steps
+from volsched.pv_controller.rules.requests import VOLUME, ControllerRules, Steps
 from volsched.pv_controller.rules.view import Held, View, placed_pods
 from volsched.scheduling.rules.pod_claims import is_fully_bound
 
@@ -229,7 +229,6 @@ def _end(claim: Held[Claim]) -> Steps[Held[Claim]]:
 
 RETURNED = "ReturnedByOperator"
 COMPONENT = "volsched-cli"
-VOLUME = "PersistentVolume"
 
 
 class ReleaseRefusedError(Exception):

@@ -13,6 +13,7 @@ from volsched.kube.quantity import Quantity
 from volsched.kube.storage import ACCESS_MODES, Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
 from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Manifest
+from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
 
 # A driver puts the result of every write into the view before it continues, so that a later step, and an
@@ -228,12 +229,10 @@ def _version(held: Held[Any]) -> int:
 
 # Pods that use a claim, and which of them count.
 
-FINISHED = ("Succeeded", "Failed")
-
 
 def is_terminated(pod: Held[Pod]) -> bool:
     """It has finished, or is being deleted and runs nothing any more."""
-    if pod.value.phase in FINISHED:
+    if pod.value.phase in TERMINATED:
         return True
     return pod.meta.being_deleted and not any(_runs(status) for status in _container_statuses(pod))
 

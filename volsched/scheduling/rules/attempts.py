@@ -8,7 +8,7 @@ from volsched.kube.manifest import Manifest, spec
 from volsched.kube.manifest import status as pod_status
 from volsched.kube.workloads import Pod
 from volsched.log.events.envelope import NewEvent, canonical
-from volsched.objects.rules.object_events import notice_event
+from volsched.objects.rules.object_events import SCHEDULER, notice_event
 from volsched.scheduling.rules.cycle import EXAMPLES, NODE_VOLUME_LIMITS, Attempt, Verdict
 from volsched.scheduling.rules.reasons import GATED, TOO_MANY_VOLUMES, assigned
 from volsched.scheduling.rules.status import Code, Failure, Status, distance
@@ -139,7 +139,7 @@ SCHEDULING_GATED = "SchedulingGated"
 FAILED_SCHEDULING = "FailedScheduling"
 """Reason of the event that goes with the condition."""
 SCHEDULED = "Scheduled"
-COMPONENT = "volsched-scheduler"
+COMPONENT = SCHEDULER
 Conditions = list[dict[str, Any]]
 
 

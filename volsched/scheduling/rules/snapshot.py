@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from volsched.kube.manifest import YES, reference_to
-from volsched.kube.meta import BIND_COMPLETED
+from volsched.kube.meta import BIND_COMPLETED, NAMESPACE_NAME_LABEL
 from volsched.kube.object_values import Object
 from volsched.kube.storage import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -76,9 +76,6 @@ class Overlay(Generic[T]):
 
 
 _KIND_OF: Mapping[type, str] = {Volume: "PersistentVolume", Claim: "PersistentVolumeClaim"}
-
-
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +158,7 @@ class Snapshot:
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """With the label that every namespace has, even one without an object."""
         held = self.namespaces.get(name)
-        return {NAMESPACE_NAME: name} if held is None else {NAMESPACE_NAME: name, **held.meta.labels}
+        return {NAMESPACE_NAME_LABEL: name} if held is None else {NAMESPACE_NAME_LABEL: name, **held.meta.labels}
 
     def volumes_of_class(self, class_name: str) -> tuple[Volume, ...]:
         """In name order, assumptions included. An assumption never changes the class."""

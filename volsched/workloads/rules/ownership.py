@@ -113,8 +113,6 @@ def _is_gone(owner: Owner, states: States) -> bool:
 
 # Generic ephemeral volumes: the claims of a pod's templates, created for this pod alone.
 
-FAILED_BINDING = "FailedBinding"
-
 
 @dataclass(frozen=True, slots=True)
 class Lacking:

@@ -13,7 +13,7 @@ from volsched.kube.grace_period import later
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import Manifest, annotations, is_being_deleted, metadata, spec, status
 from volsched.kube.workloads import StatefulSet
-from volsched.pv_controller.rules.view import FINISHED
+from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.workloads.rules.ownership import controlled_by, controller_of
 from volsched.workloads.rules.revisions import REVISION_LABEL, Revision, SetRevisions, outdated, set_revisions
 from volsched.workloads.rules.rolling_update import RollingUpdate, pods_to_replace, rolling_update
@@ -189,7 +189,7 @@ def _fill_one(look: _Look, ordinal: int, step: SetStep) -> bool:
     elif is_being_deleted(pod):
         # Its name is not free before it is gone.
         complete = False
-    elif status(pod).get("phase") in FINISHED:
+    elif status(pod).get("phase") in TERMINATED:
         step.remove.append(name)
         complete = False
     elif not look.is_available(pod):
@@ -342,7 +342,7 @@ def _status(look: _Look) -> dict[str, Any]:
     """Pods that are being deleted count as replicas until they are gone, but are neither current nor updated."""
     pods = [pod for pod in look.cluster.owned() if _ordinal(look.value, pod) is not None]
     staying = [look.revisions.of(pod) for pod in pods if not is_being_deleted(pod)]
-    ready = [pod for pod in pods if look.ready(pod) and status(pod).get("phase") not in FINISHED]
+    ready = [pod for pod in pods if look.ready(pod) and status(pod).get("phase") not in TERMINATED]
     counts: dict[str, Any] = {
         "observedGeneration": int(metadata(look.manifest).get("generation") or 1),
         "replicas": len(pods),
