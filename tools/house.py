@@ -154,7 +154,9 @@ def object_events() -> Iterator[str]:
 
 
 def absent_documents() -> Iterator[str]:
-    for path, text in modules("volsched", "workers", "tests"):
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    documents = ((path.relative_to(ROOT), path.read_text()) for path in pages)
+    for path, text in (*modules("volsched", "workers", "tests"), *documents):
         for found in ABSENT.finditer(text):
             line = text.count("\n", 0, found.start()) + 1
             yield f"{path}:{line}: {found.group(0)!r} refers to a document that is not in this repository"
