@@ -95,7 +95,7 @@ def test_every_drill_that_was_asked_for_is_there_on_both_engines_where_it_can_be
         ("faults: [explode worker]", 'with.faults: "explode worker" is no step'),
         ("faults: [kill everybody]", "kill is for one of"),
         ("faults: [wait]", "wait"),
-        ("faults: [wait -1]", "nobody can wait so long"),
+        ("faults: [wait -1]", "a wait lasts 0 seconds or longer"),
         ("faults: []", "with.faults: it must be a list of steps"),
         ("{faults: [kill worker], moment: soon}", 'with.moment: "soon" is none'),
         ("{faults: [kill worker], moment: worker at lunch}", "with.moment: there is no place lunch"),

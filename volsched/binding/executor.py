@@ -72,7 +72,7 @@ from volsched.scheduling.rules.attempts import scheduled_event, scheduled_stream
 
 WRITES = (PREBIND, ANNOTATE, RELEASE)
 QUEUES = (*WRITES, BIND_POD, TELL)
-"""In the order in which a binding goes through them; what is only told comes last."""
+"""In the order in which a binding passes through them; mere reports come last."""
 AT_ONCE = (PREBIND, BIND_POD)
 """What may be carried out in the transaction that queues it. A provisioner takes its time, and an undoing looks at
 what others have done since."""
@@ -269,7 +269,7 @@ class Executor:
         return go_on
 
     def _at_once(self, effect: NewEffect, position: int, now: int) -> Command:
-        """As `_fused` after a claim, but nobody else can have the effect."""
+        """Like `_fused` after a claim, but no other process can have claimed the effect."""
         claimed = Claimed(
             key=effect.key,
             lane=effect.lane,
@@ -389,7 +389,7 @@ class Executor:
                 return step
             # A write on the version that was just read leaves none for a late one.
             may_land = not write(step) and may_land
-        raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times and comes to no end")
+        raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times without an outcome")
 
     def _call(self, effect: Claimed, step: ClusterWrite, states: dict[str, State]) -> bool:
         """Whether it was written; if another process was faster, all objects are read again."""

@@ -48,7 +48,7 @@ def remove_gone_node(cluster: Cluster, key: str, data: Mapping[str, Any]) -> Non
 
 
 def _until_written(attempt: Callable[[], None], endless: str) -> None:
-    """Tried again where somebody else has just written the object."""
+    """Retried where another writer has just written the object."""
     for _ in range(TRIES):
         try:
             attempt()

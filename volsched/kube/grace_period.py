@@ -15,7 +15,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 def grace_seconds(pod: Manifest, requested: int | None) -> int:
-    """The grace period of a pod; `asked` is that of the request, None: the pod's own."""
+    """The grace period of a pod; `requested` is that of the request, None: the pod's own."""
     if not spec(pod).get("nodeName") or status(pod).get("phase") in ENDED:
         return 0
     own = spec(pod).get("terminationGracePeriodSeconds")

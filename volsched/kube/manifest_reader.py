@@ -263,7 +263,7 @@ def _list_candidates(raw: dict[str, Any], place: Place, implied: Kind | None) ->
 
 
 def _is_skipped(candidate: _Candidate, skipped: Skipped) -> bool:
-    """Notes an object of somebody else's kind. One that is spelt nearly like ours is a slip, not a stranger."""
+    """Notes an object of a foreign kind. A kind that is spelt nearly like one of ours is a typing error."""
     raw = candidate.raw
     version, name = (raw.get("apiVersion"), raw.get("kind")) if isinstance(raw, dict) else (None, None)
     if not isinstance(version, str) or not isinstance(name, str):

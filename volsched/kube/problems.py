@@ -52,7 +52,7 @@ class Defect:
     message: str
     seen: str = ""
     aside: str = ""
-    """How the message goes on. Of many problems that share it, one is enough to tell it."""
+    """How the message continues. Among many problems that share it, one message has it."""
 
     @property
     def field(self) -> str:

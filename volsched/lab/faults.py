@@ -150,7 +150,8 @@ FAULTS: tuple[DrillFault, ...] = (
     _step("steal", "of every other binding in flight, a volume that is not written yet goes to another claim",
           "volumes", disturbs=True),
     _attached("kill", "POINT[*N]", "pods come, and the attached process is killed at this fault point"),
-    _attached("undo", "POINT[*N]", "pods are deleted half bound, and whoever undoes that is killed at this point"),
+    _attached("undo", "POINT[*N]", "pods are deleted half bound, and the process that undoes the "
+              "binding is killed at this point"),
     _attached("cut", "SECONDS", "the line to the API server breaks half way through bindings, for so long"),
     _attached("restart", "server", "the API server is killed half way through bindings, and started again",
               "server"),
@@ -159,8 +160,9 @@ FAULTS: tuple[DrillFault, ...] = (
     _attached("rival", "N", "another scheduler takes N volumes of the same class while ours binds"),
     _attached("steal", "written|bound", "a pod's second volume is given to another claim, while its first is only "
               "written, or is bound already", "written", "bound"),
-    _attached("restore", "early|late", "the store is replaced by a backup of before or after volumes are written, "
-              "a pod and its claim are gone since, and the process of before wakes up later", "early", "late"),
+    _attached("restore", "early|late", "the store is replaced by a backup that was made before or after volumes "
+              "were written; a pod and its claim were deleted since, and the replaced process wakes up later",
+              "early", "late"),
     _attached("sleep", "POINT[*N]", "the attached process stands still at this fault point until another one of "
               "its store has done its work, and then goes on"),
     *(

@@ -129,7 +129,7 @@ class FollowUp:
 
     command: Command
     effect: str | None = None
-    """The key of the effect that it carries out; one of the same transaction, so nobody can have claimed it."""
+    """The key of the effect that it carries out; one of this transaction, so no process can have claimed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +141,12 @@ class Progress:
     effects: Sequence[tuple[NewEffect, int]]
     """Their effects that were queued and not tried yet, each with the position of the event that queued it."""
     events: Sequence[Event]
-    """Since it was asked last."""
+    """Since the last call."""
     states: States
 
 
 Continuation = Callable[[Progress], Sequence[FollowUp]]
-"""What follows; asked again until nothing does."""
+"""Returns the commands that follow; called again until there are none."""
 
 Outcome = Done | Exception
 """An exception means that this command alone was not committed, and why."""

@@ -204,7 +204,7 @@ class Database:
     _followers: "list[ref[OwnCommits]]" = field(default_factory=list, compare=False)
 
     def follow(self) -> OwnCommits:
-        """The commits of this process from now on, for as long as somebody keeps the result."""
+        """The commits of this process from now on, for as long as the caller keeps the result."""
         commits = OwnCommits()
         self._followers.append(ref(commits, self._followers.remove))
         return commits

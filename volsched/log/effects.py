@@ -198,7 +198,7 @@ def unpark(database: Database, *, key: str, now: int) -> bool:
 
 
 def cancel(database: Database, *, key: str, outcome: str, now: int) -> bool:
-    """Remove a parked effect from the queue for good; False if it is not parked. Its lane goes on behind it."""
+    """Remove a parked effect from the queue for good; False if it is not parked. Its lane continues after it."""
     done = tables.effects_done
     with database.write_beside_log() as connection:
         parked = select(effects).where(effects.c.key == key, effects.c.state == EffectState.PARKED)

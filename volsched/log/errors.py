@@ -16,7 +16,7 @@ class NotMigratedError(StoreError):
 
 
 class NoStoreError(NotMigratedError):
-    """There is no file, or nothing in it: what is made there takes nobody's place."""
+    """There is no file, or it is empty: a store that is made there replaces nothing."""
 
 
 class NewerStoreError(StoreError):

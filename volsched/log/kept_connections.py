@@ -85,7 +85,7 @@ def kept_connections(
 
 
 def give_back(engine: Engine) -> None:
-    """Return the connections that are not in use to the pool: for whoever watches what the pool gives out."""
+    """Return the connections that are not in use to the pool, for callers that count its connections."""
     for kept in tuple(vars(engine).get(ATTRIBUTE, {}).values()):
         kept.give_back()
 

@@ -44,7 +44,7 @@ class Gap:
 
     kind: str
     since: int | None
-    """None: nobody knows since when."""
+    """None: unknown since when."""
     until: int
     reason: str
 

@@ -161,7 +161,7 @@ def react_to(database: Database, connection: Connection, batch: Batch, react: Re
 
 
 def _is_fact(batch: Batch, event: Event) -> bool:
-    """Whether the event may have reactions. A plan does only if it has nothing to write, and can go on at once."""
+    """Whether the event may have reactions. A plan has some only if it has nothing to write."""
     state = batch.states[event.stream]
     if event.type in _FACTS or not isinstance(state, BindingState):
         return event.type in _FACTS

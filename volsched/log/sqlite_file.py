@@ -41,7 +41,7 @@ def is_read_only(file: Path) -> bool:
 
 
 def opened_for_reading(file: Path) -> sqlite3.Connection:
-    # Without a write-ahead log beside it nobody is writing, and SQLite need not make files beside it either.
+    # Without a write-ahead log beside it no process is writing, and SQLite need not make files beside it either.
     mode = "mode=ro" if Path(f"{file}-wal").exists() else "immutable=1"
     return _opened(file, mode)
 
@@ -64,7 +64,7 @@ def used_bytes(raw: Any) -> int:
 
 
 def select_rows(raw: Any, table: str, rest: str, values: Mapping[str, Any]) -> Iterator[Row]:
-    """Columns of a newer program come too; whoever takes the values takes them by name."""
+    """Columns of a newer program are read too; values are accessed by name."""
     cursor = raw.execute(f"SELECT * FROM {table} {rest}", values)
     names = [entry[0] for entry in cursor.description]
     return (dict(zip(names, row, strict=True)) for row in cursor)

@@ -24,7 +24,7 @@ from volsched.log.phrases import unpacked
 
 
 class EventData(TypeDecorator[str]):
-    """A column whose stored text may be packed; whoever reads it gets the whole text."""
+    """A column whose stored text may be packed; every reader gets the whole text."""
 
     impl = Text
     cache_ok = True

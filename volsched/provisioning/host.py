@@ -246,7 +246,7 @@ def _asking_for(names: Collection[str]) -> Callable[[Event], str | None]:
 
 
 def _is_discarded(storage: Storage, name: str) -> bool:
-    """Storage that cannot be inspected may be in use: it is kept and logged, and the rest goes on."""
+    """Storage that cannot be inspected may be in use: it is kept and logged, and the rest continues."""
     try:
         return storage.discard(name)
     except Exception as error:

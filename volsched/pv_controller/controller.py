@@ -298,7 +298,7 @@ class Controller:
         return sync if sync.events or sync.notices or sync.operations else None
 
     def _decided_first(self, name: str) -> str | None:
-        """The pod that the claim is bound with, if its turn is still to come: the claim could only be told so."""
+        """The pod that the claim is bound with, if it was not scheduled yet: a sync could only report that."""
         claim = self._caches.claim(name)
         if claim is None or claim.value.volume_name or claim.meta.being_deleted:
             return None
@@ -370,6 +370,6 @@ def _is_at_rest(manifest: Manifest) -> bool:
 
 
 def _is_free(manifest: Manifest) -> bool:
-    """A volume that nobody has: only a claim, which is synced itself, can change that."""
+    """A volume without a claim: only a claim, which is synced itself, can change that."""
     free = status(manifest).get("phase") == "Available" and claim_of(manifest) is None
     return free and not is_being_deleted(manifest)

@@ -27,7 +27,7 @@ def extra_of(module: str) -> str | None:
 
 
 def missing(module: str | None, extra: str) -> str:
-    """What to tell whoever asked for something that needs the module; `extra` may name several, with commas."""
+    """The message for a caller who needs the module; `extra` may name several, with commas."""
     return f"{module} is not installed; run: {install_command(extra)}"
 
 

@@ -13,13 +13,13 @@ DRILL_FLAG = "VOLSCHED_DRILL"
 FAULT = "VOLSCHED_FAULT"
 POINTS: Mapping[str, str] = {
     "commit.before": "everything is written, and nothing is committed",
-    "commit.after": "committed, and nobody knows it",
+    "commit.after": "committed, and the caller does not know it yet",
     "executor.claimed": "effects are leased, and nothing is done for them",
     "executor.calling": "just before a call to the cluster",
     "executor.called": "the call was answered, and nothing is recorded",
     "executor.recorded": "outcomes are in the log",
     "scheduler.decided": "a node is chosen, and no plan is in the log",
-    "scheduler.planned": "plans are in the log, and nobody was woken",
+    "scheduler.planned": "plans are in the log, and no worker was woken",
     "controller.decided": "the PV controller knows what to write, and has not written",
     "controller.written": "what the PV controller decided is in the log",
     "recovery.begun": "recovery has its lease",

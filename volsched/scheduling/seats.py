@@ -44,7 +44,7 @@ class Seat:
             self._lease = None
 
     def _taken(self, now: int) -> set[int]:
-        """The numbers that others hold. Seats of the dead are given up for them: nobody else would."""
+        """The numbers that others hold. Frees the seats of dead schedulers, which no other process does."""
         seats = [it for it in standings(self.database, now=now, ttl=TTL) if it.lease.name.startswith(NAME)]
         others = [it for it in seats if it.lease.holder != self.owner]
         for it in others:

@@ -23,6 +23,7 @@ from volsched.binding.rules.reasons import (
     NOT_FOUND,
     NOT_OURS,
     STILL_PROVISIONING,
+    claim_gone,
     claim_not_bound_any_more,
     pod_bound_meanwhile,
     volume_gone,
@@ -174,7 +175,7 @@ def _patient(step: Step | Undecided, patient: bool) -> Step | Undecided | LegOut
 
 
 def _nominate(state: BindingState, states: States) -> EffectWrite | Outcome | None:
-    """Others see where the pod will run before the first write: nobody scales that node down."""
+    """Others see where the pod will run before the first write, so no autoscaler removes that node."""
     if state.state != Phase.PREBINDING:
         return None
     lost = judge_pod(state, {**states, node_stream(state): _ANY_NODE})
@@ -372,7 +373,7 @@ def _nothing_left(volume: ObjectState | None, leg: LegState) -> Outcome:
 def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards) -> EffectWrite | Outcome:
     claim = _claim(leg, states)
     if claim is None or claim.manifest is None:
-        return LegOutcome(phase=LegPhase.RELEASED, reason=f'PersistentVolumeClaim "{leg.claim}" is gone')
+        return LegOutcome(phase=LegPhase.RELEASED, reason=claim_gone(leg.claim))
     manifest = claim.manifest
     if claim_is_bound(manifest):
         return _retained(_why_bound_is_kept(manifest, guards))

@@ -30,7 +30,7 @@ UNDONE = "written late, after the leg had ended, and undone"
 
 
 def taken_object(reason: str) -> tuple[str, str] | None:
-    """Kind and key of the object that somebody else changed before our write; None for any other reason."""
+    """Kind and key of the object that another writer changed before our write; None for any other reason."""
     kind, _, rest = reason.partition(' "')
     key, quote, told = rest.partition('" ')
     return (kind, key) if quote and told == CHANGED else None
@@ -120,6 +120,10 @@ def given_up(error: str | None) -> str:
 
 def pod_waits_for_gates(pod: str, gates: str) -> str:
     return f'pod "{pod}" is held back by its scheduling gates ({gates}); remove them first'
+
+
+def claim_gone(claim: str) -> str:
+    return f'PersistentVolumeClaim "{claim}" is gone'
 
 
 def volume_gone(volume: str | None) -> str:

@@ -50,7 +50,7 @@ class SafeRow(StrEnum):
     GIVEN_BACK = "D2'"
     """A provisioner has removed the node: it made nothing and will make nothing."""
     NODE_GONE = "D2''"
-    """A provisioner was asked, and the node is gone for longer than our patience; no volume was made."""
+    """A provisioner was requested, and the node has been gone for longer than we wait; no volume was made."""
 
 
 class SafeAction(StrEnum):

@@ -101,7 +101,7 @@ def run_processes(
         fail(Exit.USAGE, missing(error.name, "local-stack"))
 
     def end(*_: object) -> None:
-        # Once: whoever presses Ctrl-C again would leave processes behind that are just being ended.
+        # Once: a second Ctrl-C would leave processes behind that are just being ended.
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         logging.disable()
@@ -371,7 +371,7 @@ def _many(
     last, wanted = [0], span[1] - span[0] + 1
 
     def progress(tally: Tally) -> None:
-        # A line now and then: whoever watches sees that it goes on, and a log is not filled.
+        # A line now and then: a reader sees progress, and a log is not filled.
         if stderr.is_terminal or tally.runs - last[0] >= max(wanted // 10, 1):
             last[0] = tally.runs
             bad = f", {len(tally.failed)} failed" if tally.failed else ""

@@ -211,7 +211,7 @@ class _AttachedRun:
         self._until(lambda: pod not in self._look.waiting(), "the pod has a node")
 
     def restore(self, step: AttachedStep, batch: str) -> None:
-        """The process of before is only asleep, and wakes when the restored one has settled everything."""
+        """The replaced process is only asleep, and wakes up when the restored one has settled everything."""
         self._calm()
         self._attached.kill()
         self.cluster.controls = False

@@ -21,7 +21,7 @@ TOLD = 15
 
 @dataclass(frozen=True, slots=True)
 class ClusterLook:
-    """Read in this order, so that whoever is bound to another finds it: pods, claims, volumes."""
+    """Read in this order, so that an object that is bound to another finds it: pods, claims, volumes."""
 
     pods: Objects
     claims: Objects
@@ -58,7 +58,7 @@ class ClusterHistory:
     wrong: dict[str, None] = field(default_factory=dict)
     """In the order of their first sight; each begins with the number of its invariant."""
     placed_claims: set[str] = field(default_factory=set)
-    """Claims of pods that had a node: whoever deletes the pod later, they are not left over from a rollback."""
+    """Claims of pods that had a node: even if the pod is deleted later, they are not left over from a rollback."""
     _volume_of: dict[str, str] = field(default_factory=dict)
     _node_of: dict[str, str] = field(default_factory=dict)
 

@@ -119,7 +119,7 @@ class ForeignCluster:
         self.http.delete(claim_path(name)).raise_for_status()
 
     def give_away(self, volume: str, rival: str) -> bool:
-        """Another scheduler prebinds a volume to a claim of its own; False where somebody was faster."""
+        """Another scheduler prebinds a volume to a claim of its own; False where another writer was faster."""
         self.create(claim_object(rival, class_name=spec(self.volume(volume))["storageClassName"]))
         return self._prebind(volume, rival)
 

@@ -171,7 +171,7 @@ def read_step(text: str) -> Step:
         )
     seconds = _number(f'with.faults: "{text}"', rest[0], least=-86_400, most=86_400) if timed else 0
     if words[0] == "wait" and seconds < 0:
-        raise ScenarioError(f'with.faults: "{text}": nobody can wait so long')
+        raise ScenarioError(f'with.faults: "{text}": a wait lasts 0 seconds or longer')
     return Step(words[0], target, seconds)
 
 

@@ -253,7 +253,7 @@ def page(report: DrillReport, timeline: DrillTimeline | None) -> str:
     parts.append(f'<div class="two"><section><h2>Score</h2><table>{rows}</table></section>')
     parts.append(f"<section><h2>Invariants</h2><table>{''.join(_invariants(report))}</table></section></div>")
     if timeline is not None:
-        parts.append("<footer>Times are those of whoever watched, from the first pod on.</footer>")
+        parts.append("<footer>Times are those of the observer, from the first pod on.</footer>")
     return "\n".join([*parts, "</main></body></html>"])
 
 

@@ -99,7 +99,7 @@ def _check_version(data: Path) -> None:
     made_by, ours = (data / "PG_VERSION").read_text().strip(), str(_wheel().TARGET_POSTGRES_VERSION)
     if made_by != ours:
         raise WheelMissingError(
-            f"{data} was made by PostgreSQL {made_by}, and {ours} is installed; install the wheel of before, "
+            f"{data} was made by PostgreSQL {made_by}, and {ours} is installed; install the previous wheel, "
             f"take a backup (volsched backup), then begin in another directory (--dir) and restore it there"
         )
 

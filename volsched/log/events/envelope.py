@@ -176,7 +176,7 @@ def seals_in(data: str) -> dict[int, bytes]:
 
 
 def _without_name(actor: str) -> str:
-    """`cli/release/alice` becomes `cli/release/redacted`: that it was done by hand, and how, stays known."""
+    """`cli/release/alice` becomes `cli/release/redacted`: that a person did it, and how, stays visible."""
     head, slash, _ = actor.rpartition("/")
     return f"{head}{slash}{BLANK}" if actor.partition("/")[0] in PEOPLE and slash else actor
 

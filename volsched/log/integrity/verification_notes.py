@@ -26,7 +26,7 @@ def note_verification(database: Database, head: Head, *, now: int, ok: bool) -> 
 
 
 def verification_note(connection: Connection) -> VerificationNote | None:
-    """The latest; None where nobody ever verified it."""
+    """The latest; None where the log was never verified."""
     kept = tables.checkpoints
     query = select(kept.c.name, kept.c.position, kept.c.at).where(kept.c.name.in_((SOUND, UNSOUND)))
     notes = [VerificationNote(position, at, name == SOUND) for name, position, at in connection.execute(query)]

@@ -1,4 +1,4 @@
-"""Names of objects alone, for whoever completes them: no manifest is read."""
+"""Names of objects for shell completion: no manifest is read."""
 
 from sqlalchemy import Connection, select
 
