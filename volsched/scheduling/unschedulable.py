@@ -9,9 +9,9 @@ from volsched.kube.manifest import uid
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
-from volsched.log.commands import Command
+from volsched.log.commands import Command, Precondition, version_of
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import NOTHING, Decision, NewEffect, ObjectState, States, living, origin_version
+from volsched.log.events.fold import Decision, NewEffect, ObjectState, States, living, origin_version
 from volsched.objects import door
 from volsched.objects.rules.object_events import changed_event, last_told, notice_event, notice_stream
 from volsched.runtime.clock import SECOND, rfc3339
@@ -158,15 +158,8 @@ def _is_foreign(world: World, claim: str) -> bool:
 
 
 def _marking(world: World, pod: Pod, claim: str, actor: str) -> Command:
+    """Refused if the claim has changed since the decision: the next cycle decides again."""
     stream = f"claim/{claim}"
-    before = world.states.get(stream)
-    patch = {"metadata": {"annotations": {ROLLBACK: pod.meta.uid}}}
-
-    def decide(states: States) -> Decision:
-        now_is = states.get(stream)
-        if not isinstance(before, ObjectState) or not isinstance(now_is, ObjectState) or now_is.rv != before.rv:
-            # Decided on another version of the claim: the next cycle decides again.
-            return NOTHING
-        return Decision(events=(changed_event(stream, patch),))
-
-    return Command(actor=actor, streams=(stream,), decide=decide)
+    mark = door.edit(stream, {"metadata": {"annotations": {ROLLBACK: pod.meta.uid}}}, actor=actor)
+    decided_on = {stream: version_of(world.states.get(stream))}
+    return door.together(mark, precondition=Precondition(objects=decided_on))
