@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 from tests.cli.conftest import Run, run
-from volsched.lab.drills.delays import pod_delays
-from volsched.lab.drills.html_index import RunEntry, index_page
-from volsched.lab.drills.report import DrillReport, as_saved, page
+from volsched.lab.drills.process_work import pod_delays
+from volsched.lab.drills.report import DrillReport, RunEntry, as_saved, index_page, page
 from volsched.lab.drills.timeline import Bar, DrillTimeline, Lane, LaneSpan, TimelineMark
 
 __all__ = ["run"]

@@ -16,9 +16,8 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
 from volsched.lab.cli.drill_store import REHEARSE_EXAMPLES, REPLAY_EXAMPLES, rehearse, replay
 from volsched.lab.drills.attached_scenario import attached_play
-from volsched.lab.drills.html_index import RunEntry, index_page
 from volsched.lab.drills.process_scenario import Play, play_of
-from volsched.lab.drills.report import DrillReport, SavedError, as_saved, page, read_saved
+from volsched.lab.drills.report import DrillReport, RunEntry, SavedError, as_saved, index_page, page, read_saved
 from volsched.lab.drills.scenario import (
     ATTACHED,
     SIM,

@@ -11,7 +11,6 @@ from pathlib import Path
 from sqlalchemy import select
 
 from volsched.binding.rules.phases import LegPhase
-from volsched.lab.drills.delays import pod_delays
 from volsched.lab.drills.process_faults import ProcessFaults, ToolMissingError
 from volsched.lab.drills.process_lanes import LaneWatch
 from volsched.lab.drills.process_scenario import Moment, Play, Step
@@ -24,6 +23,7 @@ from volsched.lab.drills.process_work import (
     named,
     open_bindings,
     partly_bound,
+    pod_delays,
     queued_effects,
     scratch_stack,
     unbound_pods,

@@ -8,9 +8,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from volsched.binding.rules.phases import LegPhase
 from volsched.kube.meta import BIND_TIMEOUT_SECONDS
 from volsched.lab.bench.bind import cluster, pods_with_claims
 from volsched.lab.drills.process_scenario import Moment, Work
+from volsched.lab.drills.timeline import Bar
 from volsched.lab.faults import ON_SQLITE
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Load, LoadClient
@@ -341,3 +343,32 @@ def _armed(service: StackService, engine: str, moment: Moment) -> StackService:
 
 def held_service(engine: str, service: str) -> str:
     return "scheduler" if engine == ON_SQLITE and service == "worker" else service
+
+
+# Pods that a fault has delayed, with or without a binding in flight: what their owners notice.
+#
+# A binding counts only once it is planned. A stalled scheduler plans none, so that a stall of many pods looks like
+# the recovery of a few bindings.
+
+DELAYED_MS = 1_000.0
+"""A pod is delayed if it waited for its node longer than usual by more than that."""
+USUAL_SHARE = 0.9
+
+
+def pod_delays(bars: Sequence[Bar], fault: float) -> list[float]:
+    """By how much each pod without a node at the fault, or created later, waited longer than usual (milliseconds).
+
+    Usual is the wait of nine of ten pods that had their node before the fault; without any, the shortest wait of
+    all. Pods whose storage is slow on purpose are left out.
+    """
+    waits = {it.pod: (it.ended, it.ended - it.created) for it in bars if _counts(it) and it.ended is not None}
+    before = sorted(wait for ended, wait in waits.values() if ended <= fault)
+    after = [wait for ended, wait in waits.values() if ended > fault]
+    if not after:
+        return []
+    usual = before[ceil(USUAL_SHARE * len(before)) - 1] if before else min(after)
+    return sorted(wait - usual for wait in after if wait - usual > DELAYED_MS)
+
+
+def _counts(bar: Bar) -> bool:
+    return bar.committed and not is_slow(bar.pod)
