@@ -1,6 +1,6 @@
 """What keeps the house in order (`make lint`): names, statements and tests are where a newcomer looks for them.
 
-    python -m tools.house
+    python -m tools.house [DIRECTORY]
 
 Import directions are import-linter's. Each check reads texts or syntax trees and imports nothing, so that each
 takes less than a second.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else Path(__file__).parents[1]
 TERMS = frozenset({"binding", "matching", "provisioning", "scheduling", "scoring", "simulated", "pod_scheduled"})
 """Terms of the field that end as a gerund or participle does."""
 NO_NOUN = re.compile(r"(ing|ed|told|said|seen|held|made|found|kept|known|shown)$")
