@@ -239,9 +239,7 @@ class Executor:
         message = f"{type(error).__name__}: {error}"
         is_silence = isinstance(error, (UnansweredError, LockLostError))
         most = max(self.max_attempts, UNANSWERED_ATTEMPTS) if is_silence else self.max_attempts
-        retry_later(
-            self.database, key=effect.key, fence=effect.fence, due=due, error=message, max_attempts=most
-        )
+        retry_later(self.database, key=effect.key, fence=effect.fence, due=due, error=message, max_attempts=most)
         return ExecutorProgress(retried=1)
 
     def continuation(self, now: int) -> Continuation | None:

@@ -188,13 +188,13 @@ def load_manifests(
         raw = _within(candidate, (release.namespace if release else "") or namespace)
         manifest, value, defects = read_manifest(candidate.kind, raw)
         # As at every door, an object is judged only when it can be read.
-        found: list[Defect | FieldError] = [
+        errors: list[Defect | FieldError] = [
             *candidate.defects,
             *(defects or creation_errors(candidate.kind, manifest)),
         ]
         if skipped is None:
-            found += _repeated(manifest, candidate.place, first)
-        judged.append(_Judged(candidate, manifest, found))
+            errors += _repeated(manifest, candidate.place, first)
+        judged.append(_Judged(candidate, manifest, errors))
         if value is not None:
             loaded.append(Loaded(candidate.kind, manifest, value, candidate.place))
     if any(it.defects for it in judged):
