@@ -40,7 +40,7 @@ from volsched.scheduling.unschedulable import (
 _log = logging.getLogger("volsched.scheduler")
 BATCH = 32
 """Pods decided and committed together. Others wait for the head while a batch is carried to its end, about a
-millisecond for each pod; larger batches cost no less processor time for a pod (docs/performance.md)."""
+millisecond for each pod; four times as many would save a twentieth of the work (docs/performance.md)."""
 MOST_HALVINGS = 5
 """The batch shrinks while other writers win: a plan that is committed sooner is less often too late."""
 BIND_TIMEOUT_SECONDS = 600
