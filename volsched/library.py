@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from volsched.binding.rules.phases import Phase
 from volsched.kube.manifest_reader import UnknownFields, load_manifests
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.log.database import Database
 from volsched.log.events.streams import KIND_OF_NOUN, Named, kind_called
 from volsched.log.reads.as_of import look_at_head
@@ -44,7 +45,6 @@ from volsched.scheduling.queue.entry import ALL
 from volsched.workloads.controllers import Upkeep
 from volsched.workloads.garbage_collector import Keep
 
-DEFAULT_NAMESPACE = "default"
 SHORT_ID = 12
 PAGE = 1_000
 Manifest = dict[str, Any]

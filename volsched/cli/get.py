@@ -10,7 +10,6 @@ from volsched.cli import console
 from volsched.cli.completion import complete_name
 from volsched.cli.console import Exit, fail
 from volsched.cli.kind_names import (
-    DEFAULT_NAMESPACE,
     AllOption,
     NamedObject,
     kind_of,
@@ -23,6 +22,7 @@ from volsched.cli.question_command import Client, checked, client_of, declared
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.row_choice import FieldSelectorOption, SortOption, row_choice
 from volsched.cli.store_option import Db
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.kube.selectors import LabelSelector, SelectorTextError, parse_label_selector
 from volsched.log.garbage_pause import collector_resting
 from volsched.questions.get.documents import as_list

@@ -8,6 +8,7 @@ import typer
 
 from volsched.cli.completion import complete_kind, complete_namespace
 from volsched.cli.console import Exit, fail
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.log.events.streams import (
     BINDING,
     CATEGORIES,
@@ -23,7 +24,6 @@ from volsched.log.events.streams import (
 if TYPE_CHECKING:
     from volsched.objects.submission import Target
 
-DEFAULT_NAMESPACE = "default"
 
 NamespaceOption = Annotated[
     str | None,

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from volsched.kube.kinds import Kind, Manifest
-from volsched.kube.meta import NAMESPACE_NAME_LABEL
+from volsched.kube.meta import DEFAULT_NAMESPACE, NAMESPACE_NAME_LABEL
 from volsched.kube.pod_defaults import with_pod_defaults
 from volsched.kube.storage import FILESYSTEM, IMMEDIATE
 from volsched.kube.validation.storage import BINDING_MODE, BINDING_MODE_ALIAS
 from volsched.kube.validation.volumes import DATA_SOURCES
-
-DEFAULT_NAMESPACE = "default"
 
 ROLLING_UPDATE = "RollingUpdate"
 

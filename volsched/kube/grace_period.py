@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from volsched.kube.manifest import Manifest, metadata, spec, status
+from volsched.kube.workloads import TERMINATED
 
 DEFAULT_SECONDS = 30
 """For a pod without a grace period of its own."""
-ENDED = ("Succeeded", "Failed")
 
 
 def grace_seconds(pod: Manifest, requested: int | None) -> int:
     """The grace period of a pod; `requested` is that of the request, None: the pod's own."""
-    if not spec(pod).get("nodeName") or status(pod).get("phase") in ENDED:
+    if not spec(pod).get("nodeName") or status(pod).get("phase") in TERMINATED:
         return 0
     own = spec(pod).get("terminationGracePeriodSeconds")
     return _at_least_one(requested if requested is not None else DEFAULT_SECONDS if own is None else int(own))

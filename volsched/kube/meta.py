@@ -10,6 +10,8 @@ from pydantic.fields import FieldInfo
 from volsched.kube.quantity import Quantity, QuantityError, parse_quantity
 from volsched.kube.selectors import CAMEL
 
+DEFAULT_NAMESPACE = "default"
+
 # How a manifest's fields become the fields of a value: `at` names the path, readers turn scalars into values.
 #
 # Objects are declared once, as dataclasses; pydantic builds them straight from a manifest and reports every field

@@ -10,6 +10,9 @@ from volsched.kube.meta import Amount, Flag, Metadata, ObjectReference, Whole, a
 from volsched.kube.selectors import CAMEL, LabelSelector, NodeSelector, NodeTerm
 from volsched.kube.storage import VolumeSource, read_source
 
+TERMINATED = ("Succeeded", "Failed")
+"""Phases of a pod whose containers have ended for good."""
+
 Amounts = Mapping[str, Amount]
 
 

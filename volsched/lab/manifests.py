@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.kube.meta import HOSTNAME
+from volsched.kube.meta import DEFAULT_NAMESPACE, HOSTNAME
 
 Manifest = dict[str, Any]
-NAMESPACE = "default"
+NAMESPACE = DEFAULT_NAMESPACE
 
 
 def storage_class(name: str, provisioner: str, **fields: Any) -> Manifest:

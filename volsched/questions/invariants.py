@@ -26,14 +26,13 @@ from volsched.kube.manifest import (
 from volsched.kube.meta import BINDING_STAMP
 from volsched.kube.patches import merged
 from volsched.kube.quantity import parse_quantity
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import TERMINATED, Pod
 from volsched.log.base import load_base
 from volsched.log.events.fold import BindingState, ObjectState, State, manifest_of
 from volsched.log.reads.open_bindings import bindings_of_effects
 from volsched.log.reads.tail import fold_event, read_head, tails
 from volsched.node_agent.rules.lifecycle import RUNNING, admitted_by
 from volsched.scheduling.cluster_view import read_object
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 PLANNED = "BindingPlanned"

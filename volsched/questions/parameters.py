@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.log.events.streams import Named, kind_called
 
-DEFAULT_NAMESPACE = "default"
 PAGE = 50
 MOST = 1_000
 """Items of one page."""

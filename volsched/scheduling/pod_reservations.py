@@ -10,7 +10,7 @@ from volsched.binding.rules import reservations
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.plan import changed_since, promised_since, taken_by_plan
 from volsched.binding.rules.reservations import BIND_REQUESTED, NodeChoice, NotToBeBoundError, bind_event, choose
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import TERMINATED, Pod
 from volsched.log.commands import Command, ConflictError, Done, Precondition, Scan
 from volsched.log.database import Database
 from volsched.log.events.envelope import Event
@@ -36,7 +36,6 @@ from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture, read_object
 from volsched.scheduling.index import Index
 from volsched.scheduling.planner import Planned, bind_seconds, decider, plan_command, plan_for
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.attempts import attempt_made, message_of
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 from volsched.scheduling.rules.cycle import Attempt, attempt

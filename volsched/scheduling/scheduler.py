@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from volsched.kube.meta import SCHEDULER_NAME
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import TERMINATED, Pod
 from volsched.log.commands import Command, ConflictError, Continuation, Done
 from volsched.log.database import Database
 from volsched.log.transaction import execute
@@ -22,7 +22,6 @@ from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.planner import Planned, decider, plan_command, plan_for
 from volsched.scheduling.queue.entry import Share
 from volsched.scheduling.queue.queue import Queue
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.attempts import claims_kept, message_of, rejectors_of
 from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt
 from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, nodes_to_avoid

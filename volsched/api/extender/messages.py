@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.kube.documents import drop_nulls
 from volsched.kube.kinds import KINDS
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.kube.workloads import Pod
 
 Manifest = Mapping[str, Any]
 HIGHEST_SCORE = 10
 """An extender's maximum; kube-scheduler multiplies it by the weight, and by 10."""
-DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)

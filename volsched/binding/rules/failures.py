@@ -16,7 +16,7 @@ from volsched.kube.meta import (
     SELECTED_NODE_KEYS,
 )
 from volsched.kube.storage import AVAILABLE, Claim, Volume
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import TERMINATED, Pod
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import (
     AttemptState,
@@ -30,7 +30,6 @@ from volsched.log.events.fold import (
 )
 from volsched.objects.rules.object_events import changed_event, notice_event, notice_stream
 from volsched.pv_controller.rules.rollback import rollback_refusal
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.attempts import FAILED_SCHEDULING, SCHEDULER_ERROR, refused_conditions
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
 from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE

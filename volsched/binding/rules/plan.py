@@ -19,6 +19,7 @@ from volsched.kube.manifest import (
     uid,
 )
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE_KEYS
+from volsched.kube.workloads import TERMINATED
 from volsched.log.commands import ConflictError
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.fold import (
@@ -35,7 +36,6 @@ from volsched.log.events.fold import (
 )
 from volsched.log.events.streams import noun_and_key
 from volsched.objects.rules.object_events import changed_event
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.attempts import nomination
 from volsched.scheduling.rules.dynamic_volumes import PROMISED_ROOM, promised_room
 from volsched.scheduling.rules.pod_claims import selection

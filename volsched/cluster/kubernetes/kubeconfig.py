@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from volsched.kube.meta import DEFAULT_NAMESPACE
+
 CONFIG_REMEDY = "name one with --kubeconfig or KUBECONFIG, or run inside the cluster"
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -43,7 +45,7 @@ class ClusterAccess:
 
     server: str
     context: str = ""
-    namespace: str = "default"
+    namespace: str = DEFAULT_NAMESPACE
     ca_data: bytes | None = None
     ca_file: str | None = None
     insecure: bool = False

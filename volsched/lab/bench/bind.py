@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from volsched.kube.storage import NO_PROVISIONER
 from volsched.lab.bench.log import bench_append, must
 from volsched.lab.bench.statement_count import counted
 from volsched.log.commands import Command
@@ -44,7 +45,7 @@ def cluster(nodes: int, volumes: int) -> Iterator[dict[str, Any]]:
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}}
     yield {
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"},
-        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+        "provisioner": NO_PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer",
     }  # fmt: skip
     for number in range(nodes):
         name = f"node-{number:05}"

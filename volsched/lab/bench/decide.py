@@ -11,7 +11,7 @@ from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import bind_volume
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, SELECTED_NODE, ZONE
 from volsched.kube.object_values import Object
-from volsched.kube.storage import Claim, Volume
+from volsched.kube.storage import NO_PROVISIONER, Claim, Volume
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt, attempt
@@ -26,7 +26,6 @@ ZONES = ("a", "b", "c")
 NAMESPACE = "bench"
 CLASS = "bench"
 DRIVER = "csi.example.com"
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 APP = {"app": "bench"}
 RUNS = {
     "containers": [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]

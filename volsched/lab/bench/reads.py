@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from volsched.kube.meta import HOSTNAME
+from volsched.kube.storage import NO_PROVISIONER
 from volsched.lab.bench.log import must
 from volsched.log.commands import Command
 from volsched.log.database import Database
@@ -132,7 +133,7 @@ def _object(kind: str, name: str, **rest: Any) -> dict[str, Any]:
 
 
 def _class() -> dict[str, Any]:
-    maker, mode = "kubernetes.io/no-provisioner", "WaitForFirstConsumer"
+    maker, mode = NO_PROVISIONER, "WaitForFirstConsumer"
     return _object("StorageClass", "local", provisioner=maker, volumeBindingMode=mode)
 
 

@@ -32,6 +32,7 @@ from volsched.kube.meta import (
     ZONE,
 )
 from volsched.kube.patches import merged
+from volsched.kube.storage import NO_PROVISIONER
 from volsched.lab import manifests
 from volsched.lab.manifests import NAMESPACE
 from volsched.lab.simulation.schedule import ScheduleChoice
@@ -44,7 +45,7 @@ OUTSIDE = "disks.example.com"
 """A provisioner in its own process."""
 DISKS = "attached.example.com"
 """A driver with a limit: its volumes are created by hand, and attached to nodes."""
-PROVISIONERS = {"local": "kubernetes.io/no-provisioner", "inside": SIMULATED, "outside": OUTSIDE}
+PROVISIONERS = {"local": NO_PROVISIONER, "inside": SIMULATED, "outside": OUTSIDE}
 """Class → its provisioner."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from volsched.kube.manifest import CLEAN, Manifest, metadata, spec, status
 from volsched.kube.storage import Volume, VolumeAttachment
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.workloads import TERMINATED, Node, Pod
 from volsched.node_agent.rules.admission import (
     CHECKS,
     Admitted,
@@ -20,7 +20,7 @@ from volsched.node_agent.rules.admission import (
     to_mark,
     volumes_to_attach,
 )
-from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.failure_memory import NODE_REJECTED
 
 # Nothing is remembered between two steps: the pod's status, its claims and its attachments hold all that was
 # done. So an agent after a crash, or a second agent at the same time, finds the same next step, and each step
@@ -167,7 +167,7 @@ def _admission(scene: PodScene, node: Node, checks: Sequence[Check]) -> Step:
         return Stuck(FAILED_MOUNT, verdict.message)
     if scene.has_started:
         # It may have written data, so it must not be rescheduled as if it had not run.
-        return Finish(KILLED, "NodeRejected", verdict.message)
+        return Finish(KILLED, NODE_REJECTED, verdict.message)
     return Reject(verdict.message)
 
 

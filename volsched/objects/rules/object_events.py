@@ -6,6 +6,7 @@ from typing import Any
 
 from volsched.kube.kinds import KINDS, Kind
 from volsched.kube.manifest import is_being_deleted, metadata
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.kube.patches import difference
 from volsched.kube.problems import Defect
 from volsched.kube.server_side_apply import ApplyConflictError
@@ -48,7 +49,6 @@ def _title(stream: str) -> str:
 
 # Kubernetes events about objects: one object per message, counted when it is repeated.
 
-DEFAULT_NAMESPACE = "default"
 SCHEDULER = "volsched-scheduler"
 """The component that reports where pods are placed."""
 

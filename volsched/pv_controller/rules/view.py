@@ -11,9 +11,8 @@ from volsched.kube.kinds import KINDS
 from volsched.kube.meta import Metadata
 from volsched.kube.quantity import Quantity
 from volsched.kube.storage import ACCESS_MODES, Claim, StorageClass, Volume
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import TERMINATED, Pod
 from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Manifest
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
 
 # A driver puts the result of every write into the view before it continues, so that a later step, and an

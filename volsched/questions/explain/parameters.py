@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.questions.parameters import (
-    DEFAULT_NAMESPACE,
     LONGEST_NAME,
     MOST_MANIFESTS,
     PLAIN_TEXT,

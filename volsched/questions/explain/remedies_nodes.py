@@ -14,8 +14,8 @@ from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.plugins.node_plugins import CORDONED, NO_EXECUTE, NO_SCHEDULE, tolerates
 from volsched.scheduling.plugins.node_resources import CPU, pod_requests, room_of
 from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
-from volsched.scheduling.rules.cycle import NODE_REJECTED, NODE_VOLUME_LIMITS, VOLUME_RESTRICTIONS
-from volsched.scheduling.rules.failure_memory import REJECTED_NODES
+from volsched.scheduling.rules.cycle import NODE_VOLUME_LIMITS, VOLUME_RESTRICTIONS
+from volsched.scheduling.rules.failure_memory import NODE_REJECTED, REJECTED_NODES
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 PODS_TRIED = 5

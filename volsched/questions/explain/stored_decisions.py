@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.log.events.fold import AttemptState, BindingState, binding_stream
 from volsched.log.reads import decision_audit
 from volsched.log.reads.decision_audit import latest_attempts
 from volsched.log.reads.event_audit import Window, states_as_of
 from volsched.log.reads.tail import read_head
 from volsched.log.row_states import attempt_state
-from volsched.objects.rules.object_events import DEFAULT_NAMESPACE
 from volsched.questions.audit.answers import Answer, Item, place_in, place_token, time_text
 from volsched.questions.refusals import UnknownError
 from volsched.runtime.clock import rfc3339

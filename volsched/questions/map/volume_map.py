@@ -12,6 +12,7 @@ import orjson
 
 from volsched.kube.manifest import claim_of
 from volsched.kube.storage import LOST
+from volsched.kube.workloads import TERMINATED
 from volsched.log.events.fold import ObjectState
 from volsched.log.reads.storage_lines import ClaimLine, PodLine, StorageLines, VolumeCount, VolumeLine
 from volsched.log.reads.tail import read_head
@@ -36,7 +37,7 @@ from volsched.questions.map.volume_state import VolumeState, volume_state
 from volsched.questions.refusals import QuestionError
 from volsched.questions.registry import API_VERSION
 from volsched.questions.status.pending_reasons import pending_reason
-from volsched.questions.status.storage_tally import NONE, TERMINATED
+from volsched.questions.status.storage_tally import NONE
 
 MOST_WAITING = 200
 MOST_LEVELS = 4

@@ -12,14 +12,13 @@ from volsched.kube.display_text import counted
 from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.kube.object_values import Object
 from volsched.kube.storage import LOST, Claim, Volume
-from volsched.kube.workloads import Node, Pod, StatefulSet
+from volsched.kube.workloads import TERMINATED, Node, Pod, StatefulSet
 from volsched.questions.explain.explain import placement
 from volsched.questions.explain.planned_pods import planned_keys, planned_objects
 from volsched.questions.explain.remedies_scene import size_text
 from volsched.questions.simulate.changes import lay_over
 from volsched.questions.simulate.stuck_pods import Holding, Stranded, short_of, strand
 from volsched.scheduling.index import Index
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.cycle import Verdict
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.snapshot import FIELD_OF

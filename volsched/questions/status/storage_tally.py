@@ -19,6 +19,7 @@ from volsched.binding.rules.reasons import PROVISIONING_FAILED as NOT_PROVISIONE
 from volsched.kube.manifest import annotations, has_gate, is_being_deleted, metadata, spec, status
 from volsched.kube.meta import HOSTNAME, LEGACY_ZONE, SELECTED_NODE, ZONE, zone_of
 from volsched.kube.quantity import INT64_MAX, QuantityError, parse_quantity
+from volsched.kube.workloads import TERMINATED
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.streams import BINDING, noun_and_key, stream_of
@@ -32,7 +33,6 @@ from volsched.runtime.clock import SECOND, parse_rfc3339
 FREE, RESERVED, BOUND = "free", "reserved", "bound"
 NONE = "-"
 """In place of a class or zone that there is none of."""
-TERMINATED = ("Succeeded", "Failed")
 MOST_REASONS = 30
 OTHER = "other reasons"
 """What is beyond that many: a label must not have as many values as there are pods."""

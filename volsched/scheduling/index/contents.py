@@ -7,7 +7,7 @@ from typing import Any
 
 from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim, CSINode, StorageCapacity, StorageClass, Volume, VolumeAttachment
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.workloads import TERMINATED, Node, Pod
 from volsched.scheduling.index.domains import (
     Domain,
     Domains,
@@ -22,7 +22,6 @@ from volsched.scheduling.index.pod_affinity_index import Crowd, weight_of
 from volsched.scheduling.index.relations import Keys, Relations, Usage
 from volsched.scheduling.index.stock_ranks import Loads
 from volsched.scheduling.index.volume_index import Rooms, Shelf, is_free
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.disks import attach_id
 from volsched.scheduling.rules.nominations import is_nominated
 from volsched.scheduling.rules.profile import Profile

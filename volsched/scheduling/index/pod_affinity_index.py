@@ -10,11 +10,10 @@ from functools import reduce
 from operator import or_
 
 from volsched.kube.selectors import LabelSelector, label_selector_matches
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import TERMINATED, Pod
 from volsched.scheduling.index.domains import selector_key
 from volsched.scheduling.index.node_sets import Label
 from volsched.scheduling.plugins.inter_pod_affinity import HARD_TERM_WEIGHT, AffinityTerm, sound_terms
-from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.snapshot import Snapshot
 
 

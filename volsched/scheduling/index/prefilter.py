@@ -33,8 +33,8 @@ from volsched.scheduling.plugins.node_plugins import (
 from volsched.scheduling.plugins.node_resources import NodeResourcesFit
 from volsched.scheduling.plugins.registry import Enabled
 from volsched.scheduling.plugins.topology_spread import PodTopologySpread
-from volsched.scheduling.rules.cycle import NODE_REJECTED, TURNED_AWAY, NodeRefusal
-from volsched.scheduling.rules.failure_memory import Demerits, Domain
+from volsched.scheduling.rules.cycle import TURNED_AWAY, NodeRefusal
+from volsched.scheduling.rules.failure_memory import NODE_REJECTED, Demerits, Domain
 from volsched.scheduling.rules.status import Code, Status
 
 FINDERS: Mapping[type[object], Finder] = {

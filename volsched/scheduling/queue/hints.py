@@ -16,13 +16,13 @@ from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, Constra
 from volsched.scheduling.queue.object_changes import Aspect, Aspects, ObjectChange, claim_concerned, is_placed
 from volsched.scheduling.rules.attach_limits import CSI_LIMIT_PREFIX
 from volsched.scheduling.rules.cycle import (
-    NODE_REJECTED,
     NODE_VOLUME_LIMITS,
     VOLUME_BINDING,
     VOLUME_RESTRICTIONS,
     VOLUME_ZONE,
 )
 from volsched.scheduling.rules.disks import IN_TREE, in_tree_id
+from volsched.scheduling.rules.failure_memory import NODE_REJECTED
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.volume_restrictions import disks_conflict, zone_rules

@@ -20,8 +20,7 @@ from volsched.kube.storage import (
     Volume,
     VolumeAttachment,
 )
-from volsched.kube.workloads import Namespace, Node, Pod
-from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.kube.workloads import TERMINATED, Namespace, Node, Pod
 from volsched.scheduling.rules.nominations import is_nominated
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from volsched.kube.storage import Claim, VolumeAttachment
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.workloads import TERMINATED, Node, Pod
 from volsched.scheduling.rules.disks import (
     EBS,
     IN_TREE,
@@ -23,7 +23,6 @@ from volsched.scheduling.rules.status import SUCCESS, Code, Failure, Rejection, 
 # permanent.
 
 CSI_LIMIT_PREFIX = "attachable-volumes-csi-"
-TERMINATED = ("Succeeded", "Failed")
 INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 NITRO_LIMIT = 25
 # Searched, not matched from the start: the reference's pattern anchors its first alternative only.

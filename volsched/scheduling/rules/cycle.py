@@ -13,7 +13,7 @@ from volsched.scheduling.plugins.plugin import Prepared
 from volsched.scheduling.plugins.registry import Enabled
 from volsched.scheduling.queue.entry import ALL, Share
 from volsched.scheduling.rules.attach_limits import drivers_installed, node_volume_limits
-from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
+from volsched.scheduling.rules.failure_memory import NO_DEMERITS, NODE_REJECTED, Demerits
 from volsched.scheduling.rules.nominations import with_seats
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.profile import Profile
@@ -29,7 +29,6 @@ from volsched.scheduling.rules.volume_restrictions import (
     volume_zone_prefilter,
 )
 
-NODE_REJECTED = "NodeRejected"
 VOLUME_RESTRICTIONS = "VolumeRestrictions"
 NODE_VOLUME_LIMITS = "NodeVolumeLimits"
 VOLUME_BINDING = "VolumeBinding"

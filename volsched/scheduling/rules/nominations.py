@@ -9,8 +9,7 @@ the pod may still be placed elsewhere.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from volsched.kube.workloads import Pod, PodAffinity
-from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.kube.workloads import TERMINATED, Pod, PodAffinity
 from volsched.scheduling.rules.snapshot import Snapshot
 
 

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from volsched.kube.grace_period import later
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import Manifest, annotations, is_being_deleted, metadata, spec, status
-from volsched.kube.workloads import StatefulSet
-from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.kube.workloads import TERMINATED, StatefulSet
 from volsched.workloads.rules.ownership import controlled_by, controller_of
 from volsched.workloads.rules.revisions import REVISION_LABEL, Revision, SetRevisions, outdated, set_revisions
 from volsched.workloads.rules.rolling_update import RollingUpdate, pods_to_replace, rolling_update
