@@ -128,9 +128,9 @@ def test_s0_what_was_planned_and_not_sent_takes_no_call_to_undo(own: Attached) -
 
 def test_s1_a_write_that_may_still_land_is_fenced_before_it_is_given_up(own: Attached) -> None:
     planned = own.volume("small-1")["metadata"]["resourceVersion"]
-    own.running.create(ours("db", "data"))
-    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    # Before the pod comes: nomination and write may be made in one step.
     own.fault("late-write", "persistentvolumes", seconds=NEVER)
+    own.running.create(ours("db", "data"))
     own.until(lambda: 'patch PersistentVolume "small-1"' in own.sent)
     delete_pod(own)
     assert [state for _, state, _ in settled(own)] == ["voided"]
