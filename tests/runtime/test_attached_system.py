@@ -117,7 +117,10 @@ def settled(own: Attached) -> list[tuple[str, str, str]]:
 def test_s0_what_was_planned_and_not_sent_takes_no_call_to_undo(own: Attached) -> None:
     """A provisioner is asked after all volumes are written, and one of those is somebody else's by now."""
     own.running.create(claim("theirs", "1Gi"), ours("db", "data", "scratch"))
-    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    # Nomination and write may be made in one step: between them we may not act.
+    own.may_act = lambda: not own.pod("db").get("status", {}).get("nominatedNodeName")
+    own.until(lambda: not own.may_act())
+    own.may_act = lambda: True
     theirs = {"name": "theirs", "namespace": "default", "uid": own.claim("theirs")["metadata"]["uid"]}
     own.running.http.patch(volume_path("small-1"), json={"spec": {"claimRef": theirs}}, headers=MERGE)
     delete_pod(own)
