@@ -14,12 +14,12 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.kubectl import KUBECTL, needs_kubectl
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served
 from volsched.log.database import Database
 
 DUMP = Path(__file__).parent / "dumps" / "cluster.yaml"
-KUBECTL = shutil.which("kubectl")
 Manifest = dict[str, Any]
 
 
@@ -137,7 +137,7 @@ def up(sqlite: Database) -> Iterator[Served]:
         yield running
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+@needs_kubectl
 def test_what_kubectl_prints_is_explained_simulated_and_taken_over(
     run: Run, db: str, up: Served, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from tests.api.access.secured import issue_token
 from tests.support.clusters import node, pod
+from tests.support.kubectl import KUBECTL, needs_kubectl
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import said_url
 from volsched.api.access.callers import Role
@@ -30,7 +31,6 @@ from volsched.log.reads.tail import tail
 from volsched.log.tokens import NoTokenError, TokenTakenError, all_tokens, revoke, usable_tokens
 from volsched.runtime.clock import SECOND, system_clock
 
-KUBECTL = shutil.which("kubectl")
 TOKEN = re.compile(r"volsched\.[0-9a-f]{16}\.[\w-]{43}")
 Run = Callable[..., str]
 
@@ -185,7 +185,7 @@ def serving(tmp_path: Path, **settings: str) -> Iterator[str]:
     assert process.returncode == 0
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+@needs_kubectl
 def test_kubectl_comes_in_with_a_token_and_with_a_certificate(run: Run, certs: Path, tmp_path: Path) -> None:
     settings = {
         "VOLSCHED_TLS_CERT_FILE": str(certs / "server.crt"),
