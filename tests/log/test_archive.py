@@ -12,7 +12,7 @@ from tests.support.exported_logs import emptied, exported
 from tests.support.histories import SECOND, fill, log, rewrite, sql, views
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, must, plan
 from volsched.log import tables
-from volsched.log.base import EVERY, archived_files
+from volsched.log.base import EVERY, archived_files, archives_text
 from volsched.log.database import Database
 from volsched.log.durable_files import import_log, lines_of_file, verify_export
 from volsched.log.errors import ArchivedError, BrokenLogError, StoreError
@@ -37,6 +37,18 @@ def test_everything_from_the_base_on_is_answered_as_before(database: Database, t
     report = verify(database)
     assert (report.findings, report.after, report.archives) == ([], until, [f"1-{until} {out}"])
     assert verify_export(lines_of_file(out)).count == until
+
+
+def test_of_many_archives_a_message_names_the_first_and_the_last(database: Database, tmp_path: Path) -> None:
+    ended(database)
+    for until in range(4, 10):
+        put(database, until, tmp_path / f"{until}.jsonl")
+        with database.read() as connection:
+            text = archives_text(connection)
+        if until == 6:
+            assert [it.split()[0] for it in text.split("; ")] == ["1-4", "5-5", "6-6"]
+    assert [it.split()[0] for it in text.split("; ")] == ["1-4", "4", "9-9"]
+    assert "; 4 more, which volsched verify names; " in text
 
 
 def test_archives_and_the_rest_make_the_whole_store_again(database: Database, tmp_path: Path) -> None:
@@ -274,7 +286,7 @@ def test_a_file_that_is_something_else_is_never_replaced(database: Database, tmp
 
 
 @pytest.mark.parametrize("name", ["gone/old.jsonl", "file/old.jsonl"])
-def test_a_place_that_cannot_be_written_is_told_and_nothing_happens(
+def test_a_place_that_cannot_be_written_is_reported_and_nothing_happens(
     database: Database, tmp_path: Path, name: str
 ) -> None:
     ended(database)

@@ -122,7 +122,7 @@ def test_two_archives_at_once_do_not_harm_each_other(database: Database, tmp_pat
     assert problems(database, one) == []
 
 
-def test_a_reader_that_fell_behind_an_archive_is_told(database: Database, tmp_path: Path) -> None:
+def test_a_reader_that_fell_behind_an_archive_gets_an_error(database: Database, tmp_path: Path) -> None:
     end = ended(database)
     put(database, end - 1, tmp_path / "old.jsonl")
     with database.read() as connection:

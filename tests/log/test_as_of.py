@@ -55,7 +55,7 @@ def test_the_past_is_what_the_log_folds_to_and_its_end_is_now(database: Database
         assert shown(now) == shown(AsOf(connection, end))
 
 
-def test_an_archived_past_is_told_and_the_rest_is_as_before(database: Database, tmp_path: Path) -> None:
+def test_an_archived_past_is_reported_and_the_rest_is_as_before(database: Database, tmp_path: Path) -> None:
     end = ended(database)
     with database.read() as connection:
         before = [shown(AsOf(connection, position)) for position in range(10, end + 1)]

@@ -13,7 +13,7 @@ from volsched.log.events.fold import AttemptState, BindingState, ObjectState, Un
 from volsched.log.integrity.replay import Folded, fold_log, fold_tail
 
 
-def test_every_stream_is_folded_and_the_end_is_told(database: Database) -> None:
+def test_every_stream_is_folded_and_the_end_is_reported(database: Database) -> None:
     fill(database)
     with database.read() as connection:
         folded = fold_log(connection)
@@ -42,7 +42,7 @@ def test_a_prefix_and_its_tail_make_the_whole(database: Database) -> None:
             assert part == whole
 
 
-def test_progress_is_told_by_position_and_ends_at_the_last(database: Database) -> None:
+def test_progress_is_reported_by_position_and_ends_at_the_last(database: Database) -> None:
     must(database, *(create_volume(f"v{n}") for n in range(1200)))
     told: list[int] = []
     with database.read() as connection:

@@ -93,7 +93,9 @@ def test_an_invented_token_is_found(database: Database) -> None:
     ]
 
 
-def test_a_token_of_an_earlier_program_is_compared_but_for_its_hash_and_that_is_told(database: Database) -> None:
+def test_a_token_of_an_earlier_program_is_compared_but_for_its_hash_and_that_is_reported(
+    database: Database,
+) -> None:
     issue(database, token())
     _as_an_earlier_program_wrote(database)
     assert verify(database).ok
@@ -202,7 +204,7 @@ def test_a_reservation_that_was_asked_for_without_a_key_has_no_result(database: 
     assert [it[2] for it in told(database)] == ["key"]
 
 
-def test_a_result_whose_key_is_not_in_the_log_is_told_as_not_proven(database: Database) -> None:
+def test_a_result_whose_key_is_not_in_the_log_is_reported_as_not_proven(database: Database) -> None:
     must(database, append(_reserved("r1", None)))
     _keep(database, "reserve/shop/k1", '{"binding":"r1","pod":"shop/db"}')
     _keep(database, "mine", "{}")

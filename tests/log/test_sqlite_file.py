@@ -88,7 +88,7 @@ def test_what_is_no_store_is_left_to_the_whole_store_and_nothing_is_made(tmp_pat
     assert [it.name for it in tmp_path.iterdir()] == ["other.txt"]
 
 
-def test_what_was_deleted_is_told_by_the_log_alone(sqlite: Database) -> None:
+def test_what_was_deleted_is_reported_by_the_log_alone(sqlite: Database) -> None:
     ended(sqlite)
     with present_state(file_of(sqlite)) as look, pytest.raises(BeyondFileError):
         look.deleted_at("volume", "nowhere")

@@ -62,7 +62,7 @@ def test_a_store_for_newer_readers_is_not_opened(url: str, database: Database) -
         open_store(url)
 
 
-def test_a_wrong_password_is_told_and_not_shown(own_postgres: Any) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(own_postgres: Any) -> None:
     server = own_postgres.get_uri()
     rules = Path(own_postgres.pgdata) / "pg_hba.conf"
     rules.write_text(f"local all stranger scram-sha-256\nhost all stranger all scram-sha-256\n{rules.read_text()}")

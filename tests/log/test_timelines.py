@@ -15,7 +15,7 @@ from volsched.log.reads.tail import read_head
 STREAM = "volume/a"
 
 
-def test_every_life_of_a_name_is_told(sqlite: Database) -> None:
+def test_every_life_of_a_name_is_shown(sqlite: Database) -> None:
     must(sqlite, create_volume("a"), now=NOW)
     must(sqlite, create_volume("b"), delete_volume("a"), now=NOW + SECOND)
     must(sqlite, create_volume("a"), now=NOW + 2 * SECOND)
@@ -41,7 +41,7 @@ def test_of_what_is_archived_the_base_is_known(sqlite: Database, tmp_path: Path,
         assert last_written(connection, STREAM, "status", "phase") is None
 
 
-def test_the_last_write_of_a_field_is_told(sqlite: Database) -> None:
+def test_the_last_write_of_a_field_is_reported(sqlite: Database) -> None:
     must(sqlite, create_volume("a"), now=NOW)
     must(sqlite, change_volume("a", {"status": {"phase": "Bound"}}), now=NOW + SECOND)
     must(sqlite, change_volume("a", {"metadata": {"labels": {"x": "y"}}}), now=NOW + 2 * SECOND)

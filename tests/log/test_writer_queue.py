@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import sqlite3
 import stat
 import struct
@@ -66,13 +65,8 @@ def tell(started: Process) -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path, migrated_file: Path) -> Path:
-    return Path(shutil.copyfile(migrated_file, tmp_path / "store.db"))
-
-
-@pytest.fixture
-def url(file: Path) -> str:
-    return f"sqlite:///{file}"
+def url(store_file: Path) -> str:
+    return f"sqlite:///{store_file}"
 
 
 @pytest.fixture
@@ -159,31 +153,31 @@ def test_threads_of_a_process_queue_as_well(opened: Callable[[], Database]) -> N
 
 @pytest.mark.parametrize("more", [(), ("fork",)], ids=["alone", "with a child that lives on"])
 def test_the_next_one_writes_when_the_one_whose_turn_it_is_was_killed(
-    url: str, file: Path, opened: Callable[[], Database], more: tuple[str, ...]
+    url: str, store_file: Path, opened: Callable[[], Database], more: tuple[str, ...]
 ) -> None:
     with hammer(url, "hold", *more) as holder:
         assert heard(holder) == "has it"
         done: list[str] = []
-        with waiting_writer(opened(), file, done, "disk"):
+        with waiting_writer(opened(), store_file, done, "disk"):
             assert not done
             holder.kill()
     assert done == ["disk"]
 
 
 def test_whoever_dies_in_the_queue_lets_nobody_pass_who_stands_behind(
-    url: str, file: Path, opened: Callable[[], Database]
+    url: str, store_file: Path, opened: Callable[[], Database]
 ) -> None:
     holder = opened()
     done: list[str] = []
     with ExitStack() as stack, holder.write() as connection:
         lock_head(holder, connection)
-        stack.enter_context(waiting_writer(opened(), file, done, "first"))
+        stack.enter_context(waiting_writer(opened(), store_file, done, "first"))
         with hammer(url, 1) as dies:
             assert heard(dies) == "ready"
-            before = drawn(file)
+            before = drawn(store_file)
             tell(dies)
-            wait_until(lambda: drawn(file) > before)
-            stack.enter_context(waiting_writer(opened(), file, done, "second"))
+            wait_until(lambda: drawn(store_file) > before)
+            stack.enter_context(waiting_writer(opened(), store_file, done, "second"))
             dies.kill()
             dies.wait()
         assert not done
@@ -207,7 +201,7 @@ def test_a_command_that_waits_says_so_and_goes_on_waiting(url: str, opened: Call
 
 
 def test_a_program_that_does_not_queue_is_waited_for(
-    file: Path, opened: Callable[[], Database], caplog: pytest.LogCaptureFixture
+    store_file: Path, opened: Callable[[], Database], caplog: pytest.LogCaptureFixture
 ) -> None:
     database = opened()
 
@@ -215,7 +209,7 @@ def test_a_program_that_does_not_queue_is_waited_for(
     def _impatient(raw: Any, _record: object) -> None:
         raw.execute("PRAGMA busy_timeout = 10")
 
-    other = sqlite3.connect(file, isolation_level=None)
+    other = sqlite3.connect(store_file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     done: list[bool] = []
     thread = threading.Thread(target=lambda: done.append(writes(database, "disk")), daemon=True)
@@ -230,50 +224,52 @@ def test_a_program_that_does_not_queue_is_waited_for(
 
 
 def test_the_file_has_the_rights_of_the_database_and_goes_with_the_last_who_uses_it(
-    file: Path, opened: Callable[[], Database]
+    store_file: Path, opened: Callable[[], Database]
 ) -> None:
-    file.chmod(0o640)
+    store_file.chmod(0o640)
     first, second = opened(), opened()
     assert writes(first, "one")
     assert writes(second, "two")
-    assert stat.S_IMODE(queue_of(file).stat().st_mode) == 0o640
+    assert stat.S_IMODE(queue_of(store_file).stat().st_mode) == 0o640
     first.close()
-    assert queue_of(file).exists()
+    assert queue_of(store_file).exists()
     second.close()
-    assert not queue_of(file).exists()
+    assert not queue_of(store_file).exists()
 
 
-def test_readers_do_not_queue(file: Path, opened: Callable[[], Database]) -> None:
+def test_readers_do_not_queue(store_file: Path, opened: Callable[[], Database]) -> None:
     holder, reader = opened(), opened()
     with holder.write() as connection:
         lock_head(holder, connection)
-        before = drawn(file)
+        before = drawn(store_file)
         with reader.read() as reading:
             assert reading.exec_driver_sql("SELECT position FROM log_head").scalar() == 0
-        assert drawn(file) == before
+        assert drawn(store_file) == before
 
 
-def test_a_queue_that_was_removed_or_spoiled_is_made_anew(file: Path, opened: Callable[[], Database]) -> None:
+def test_a_queue_that_was_removed_or_spoiled_is_made_anew(
+    store_file: Path, opened: Callable[[], Database]
+) -> None:
     first, second = opened(), opened()
     assert writes(first, "one")
-    queue_of(file).unlink()
+    queue_of(store_file).unlink()
     assert writes(second, "two")
     done: list[str] = []
     with second.write() as connection:
         lock_head(second, connection)
         # Both are in the new one again, or the first could not be waiting there.
         stack = ExitStack()
-        stack.enter_context(waiting_writer(first, file, done, "three"))
+        stack.enter_context(waiting_writer(first, store_file, done, "three"))
     stack.close()
-    queue_of(file).write_bytes(b"\xff" * 40)
+    queue_of(store_file).write_bytes(b"\xff" * 40)
     assert writes(first, "four")
     assert writes(second, "five")
 
 
 def test_without_room_for_a_queue_writers_write_all_the_same(
-    file: Path, opened: Callable[[], Database], caplog: pytest.LogCaptureFixture
+    store_file: Path, opened: Callable[[], Database], caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue_of(file).mkdir()
+    queue_of(store_file).mkdir()
     first, second = opened(), opened()
     with caplog.at_level(logging.WARNING, logger="volsched.log"):
         assert writes(first, "one")
@@ -281,9 +277,9 @@ def test_without_room_for_a_queue_writers_write_all_the_same(
         assert writes(first, "three")
     assert [it.message.count("cannot queue") for it in caplog.records] == [1, 1]
     # As soon as there is room they do.
-    queue_of(file).rmdir()
+    queue_of(store_file).rmdir()
     assert writes(first, "four")
-    assert drawn(file)
+    assert drawn(store_file)
 
 
 def test_memory_has_no_queue() -> None:

@@ -102,6 +102,8 @@ PLACE = "base"
 STATES = "base-states"
 ARCHIVE = "archive"
 """Names of checkpoints. Each archive has its own: `archive FIRST-LAST FILE`."""
+MOST_NAMED = 3
+"""Archives that a message names."""
 SUM_BYTES = 32
 _PLACE = select(tables.checkpoints).where(tables.checkpoints.c.name == PLACE)
 """Built once: every poll of the log executes it."""
@@ -173,9 +175,17 @@ def archived_files(connection: Connection) -> list[str]:
     return [name.removeprefix(f"{ARCHIVE} ") for name in connection.execute(named).scalars()]
 
 
+def archives_text(connection: Connection) -> str:
+    """The archives for a message: with a daily one there are hundreds."""
+    files = archived_files(connection) or ["a file that nobody noted"]
+    if len(files) <= MOST_NAMED:
+        return "; ".join(files)
+    return f"{files[0]}; {len(files) - 2} more, which volsched verify names; {files[-1]}"
+
+
 def archived(connection: Connection, what: str, base: Head) -> ArchivedError:
     """The error to raise for something that was before the base."""
-    files = "; ".join(archived_files(connection)) or "a file that nobody noted"
+    files = archives_text(connection)
     return ArchivedError(
         f"{what} is archived: the log begins at position {base.position + 1} and what was before lies in {files}; "
         "make a store of the archives to look into it: volsched import-log --db COPY ARCHIVE…"

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, update
 from volsched.kube.problems import DEPTH_MAX, excess, is_deeper
 from volsched.log import tables
 from volsched.log.commands import EffectDone
-from volsched.log.database import Database
+from volsched.log.database import Database, Recent
 from volsched.log.errors import NewerStoreError, NotMigratedError
 from volsched.log.events.catalogue import CLOCK_CORRECTED, CatalogueError, check_payload
-from volsched.log.events.envelope import Event, NewEvent, canonical, is_finite, link
+from volsched.log.events.envelope import REACTION, Event, NewEvent, canonical, is_finite, link
 from volsched.log.events.fold import NewEffect, ObjectState, State, evolve
 from volsched.log.events.streams import ATTEMPT, BINDING, LOG_CLOCK, noun_and_key
 from volsched.log.revisions import FORMAT
@@ -40,25 +40,34 @@ class Batch:
 
     head: Head
     now: int
+    recent: Recent
+    """States of streams that need not be read."""
+    is_draft: bool = False
+    """Its events have provisional positions and no hashes (`log.drafts`)."""
     states: dict[str, State] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     """Last version of streams that have no state in the views: deleted objects."""
     loaded: set[str] = field(default_factory=set)
+    looked_at: set[str] = field(default_factory=set)
+    """Streams whose open bindings were looked for."""
     events: list[Event] = field(default_factory=list)
     effects: list[tuple[NewEffect, int]] = field(default_factory=list)
     results: list[tuple[str, int, int, str]] = field(default_factory=list)
     finished: list[EffectDone] = field(default_factory=list)
     carried_out: list[NewEffect] = field(default_factory=list)
     """Effects of this transaction that were carried out in it: they were never queued."""
-    changed: dict[str, None] = field(default_factory=dict)
+    changed: dict[str, State | None] = field(default_factory=dict)
+    """The streams that have events, with their states before."""
 
     def version(self, stream: str) -> int:
         state = self.states.get(stream)
         return self.versions.get(stream, 0) if state is None else state.version
 
     def take(self, events: Sequence[Event], states: dict[str, State], effects: Iterable[NewEffect]) -> None:
+        for stream in states:
+            if stream not in self.changed:
+                self.changed[stream] = self.states.get(stream)
         self.states |= states
-        self.changed |= dict.fromkeys(states)
         self.events += events
         if events:
             self.head = Head(events[-1].position, events[-1].hash, self.now)
@@ -93,8 +102,8 @@ def begin_batch(database: Database, connection: Connection, head: Head, *, now: 
     clock was wrong, or ours is; carrying it on would stamp every event into the future until that time is reached.
     """
     if head.at <= now + CARRIED_US:
-        return Batch(head, max(now, head.at))
-    batch = Batch(head, now)
+        return Batch(head, max(now, head.at), database.recent)
+    batch = Batch(head, now, database.recent)
     load(database, connection, batch, [LOG_CLOCK])
     corrected = NewEvent(stream=LOG_CLOCK, type=CLOCK_CORRECTED, data={"before": head.at, "after": now})
     batch.take(*stage(batch, actor, [corrected], None), ())
@@ -139,7 +148,7 @@ def load(database: Database, connection: Connection, batch: Batch, streams: Iter
     for stream in dict.fromkeys(streams):
         if stream not in batch.loaded:
             batch.loaded.add(stream)
-            known = database.recent.get(stream)
+            known = batch.recent.get(stream)
             if known is None:
                 missing.append(stream)
             else:
@@ -156,11 +165,13 @@ def stage(
     """The events with their positions in the log, and the new states of their streams."""
     events: list[Event] = []
     states: dict[str, State] = {}
-    previous = batch.head.hash
-    for position, new in enumerate(new_events, start=batch.head.position + 1):
+    previous = None if batch.is_draft else batch.head.hash
+    first = batch.head.position + 1
+    for position, new in enumerate(new_events, start=first):
         state = states.get(new.stream, batch.states.get(new.stream))
         version = (batch.versions.get(new.stream, 0) if state is None else state.version) + 1
-        event = place(new, actor, batch.now, position, version, previous, cause)
+        by, led_by = (REACTION, first) if new.is_consequence else (actor, cause)
+        event = place(new, by, batch.now, position, version, previous, led_by)
         became = states[new.stream] = evolve(
             state, type_=new.type, version=version, position=position, at=batch.now, data=new.data
         )
@@ -168,7 +179,7 @@ def stage(
         if len(event.data) > LIGHT_PAYLOAD or nested > DEPTH_MAX:
             _refuse_excess(new, state, became)
         events.append(event)
-        previous = event.hash
+        previous = None if batch.is_draft else event.hash
     return events, states
 
 
@@ -183,11 +194,17 @@ def _refuse_excess(new: NewEvent, before: State | None, after: State) -> None:
 
 
 def place(
-    new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes, cause: int | None = None
+    new: NewEvent,
+    actor: str,
+    at: int,
+    position: int,
+    version: int,
+    previous: bytes | None,
+    cause: int | None = None,
 ) -> Event:
     """The event at its position in the log, checked against the catalogue and linked to the one before.
 
-    `cause` applies to an event that names none itself.
+    `cause` applies to an event that names none itself. `previous`: None where it is not linked yet.
     """
     stream, type_, binding = new.stream, new.type, new.binding
     cause = cause if new.cause is None else new.cause
@@ -203,6 +220,10 @@ def place(
     # A non-finite number becomes null: without a null in the text, the walk through the data is skipped.
     if "null" in data and not is_finite(new.data):
         raise CatalogueError(f"{type_} of {stream} holds a number that is not finite; write it as a string")
-    hash_ = link(previous, position, stream, version, type_, schema, at, actor, cause, binding, data)
+    hash_ = (
+        b""
+        if previous is None
+        else link(previous, position, stream, version, type_, schema, at, actor, cause, binding, data)
+    )
     # Bypasses the constructor of the named tuple, which costs as much again as the tuple.
     return tuple.__new__(Event, (position, stream, version, type_, schema, at, actor, cause, binding, data, hash_))

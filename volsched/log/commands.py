@@ -41,6 +41,8 @@ class Scan:
     position: int
     outdated: Callable[[Event], str | None]
     knows_own: bool = True
+    concerns: Callable[[Event], bool] | None = None
+    """Whether an event may invalidate any decision of this kind: asked once for all the decisions of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,8 @@ class Done:
     position: int
     events: int
     result: Mapping[str, Any]
+    basis: Any = None
+    """The decision's. Only here its positions are those of the log: a draft has others (`log.drafts`)."""
     repeated: bool = False
 
 

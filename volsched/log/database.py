@@ -1,6 +1,7 @@
 """The database behind a store: its URL, its SQLite file, and a cache of states from our last transactions."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -117,9 +118,14 @@ Place = tuple[int, bytes]
 class Recent:
     _at: Place = (0, b"")
     _states: dict[str, State] = field(default_factory=dict)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def catch_up(self, dialect: Dialect, connection: Connection, head: Place) -> None:
         """Bring the cache up to the log, whose last event is this one."""
+        with self._mutex:
+            self._catch_up(dialect, connection, head)
+
+    def _catch_up(self, dialect: Dialect, connection: Connection, head: Place) -> None:
         if self._at == head:
             return
         if self._states:
@@ -135,8 +141,17 @@ class Recent:
     def get(self, stream: str) -> State | None:
         return self._states.get(stream)
 
+    def copy(self) -> "Recent":
+        """For a reader that does not hold the head lock, and must not change what a writer relies on."""
+        with self._mutex:
+            return Recent(self._at, dict(self._states))
+
     def keep(self, began: Place, ended: Place, states: dict[str, State]) -> None:
         """Keep the states a transaction read and wrote; if committed, it takes the log from `began` to `ended`."""
+        with self._mutex:
+            self._keep(began, ended, states)
+
+    def _keep(self, began: Place, ended: Place, states: dict[str, State]) -> None:
         if self._at != began:
             # The transaction lost its lock, and another one is running.
             return
@@ -150,6 +165,34 @@ class Recent:
                 self._states[stream] = state
         while len(self._states) > MOST:
             del self._states[next(iter(self._states))]
+
+
+LONG_ALONE = 64
+"""Transactions without one of another process, after which there is nobody who waits for the head."""
+DRAFTED = 4
+"""Commands from which on a draft pays: what is read for one has to be looked at again under the lock."""
+
+
+@dataclass(slots=True)
+class OtherWriters:
+    """Whether other processes append to the log: only then it pays to decide before the head is locked."""
+
+    drafts: bool | None = None
+    """Overrides what was seen."""
+    _ended: Place | None = None
+    _alone_for: int = LONG_ALONE
+
+    def wait_for(self, commands: int) -> bool:
+        """Whether they would wait while so many commands are decided under the lock."""
+        if self.drafts is not None:
+            return self.drafts
+        return commands >= DRAFTED and self._alone_for < LONG_ALONE
+
+    def note(self, began: Place, ended: Place) -> None:
+        """A transaction of this process takes the log from `began` to `ended`."""
+        alone = self._ended in (None, began)
+        self._alone_for = min(self._alone_for + 1, LONG_ALONE) if alone else 0
+        self._ended = ended
 
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -195,6 +238,7 @@ class Database:
     engine: Engine
     dialect: Dialect
     recent: Recent = field(default_factory=Recent, compare=False)
+    others: OtherWriters = field(default_factory=OtherWriters, compare=False)
     file: StoreFile = field(default_factory=StoreFile, compare=False)
     waits: LockWaits = field(default_factory=LockWaits, compare=False)
     observer: Observer = field(default_factory=Observer, compare=False)

@@ -12,7 +12,7 @@ behind writers; lanes are safe all the same:
 - A claimant with a stale view can only mistake a done effect for the first one. It then finds no row to lock. An
   effect that another process has claimed meanwhile is read again under its row lock, and skipped.
 - A writer that records an outcome holds the effect's row lock from its check of the fence to its commit
-  (`lock_fences`), so an expired lease cannot be taken over in between.
+  (`fences_of`), so an expired lease cannot be taken over in between.
 
 Rejected: an advisory lock or a row per lane (one more lock per effect; the order of adding is enough), and marking
 effects as blocked (two more writes per effect on the hot path).
@@ -225,20 +225,22 @@ def extend(database: Database, fences: Mapping[str, int], *, until: int) -> set[
     return keys
 
 
-def lock_fences(database: Database, connection: Connection, keys: Iterable[str]) -> dict[str, int]:
-    """The fences of the leased effects, which no other process can claim until this transaction ends.
+def fences_of(database: Database, connection: Connection, keys: Iterable[str], *, locked: bool) -> dict[str, int]:
+    """The fences of the leased effects; `locked`: no other process can claim them until this transaction ends.
 
     For the process that records outcomes. A claim skips the locked rows; if they were only read, it could take
     over an expired lease between the check of the fence and the commit, and both would have done the effect.
     """
-    rows = database.dialect.run(connection, _leased(database.dialect), {"these": database.dialect.named(keys)})
+    asked = _leased(database.dialect, locked=locked)
+    rows = database.dialect.run(connection, asked, {"these": database.dialect.named(keys)})
     return {row.key: row.fence for row in rows}
 
 
 @cache
-def _leased(dialect: Dialect) -> Select[Any]:
+def _leased(dialect: Dialect, *, locked: bool) -> Select[Any]:
     these = dialect.among_named(effects.c.key, "these"), effects.c.state == EffectState.LEASED
-    return dialect.lock_rows(select(effects.c.key, effects.c.fence).where(*these).order_by(effects.c.key))
+    rows = select(effects.c.key, effects.c.fence).where(*these).order_by(effects.c.key)
+    return dialect.lock_rows(rows) if locked else rows
 
 
 def list_effects(

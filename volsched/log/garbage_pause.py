@@ -6,6 +6,10 @@ from contextlib import contextmanager
 
 YOUNG = 50_000
 """New objects between two collections of the youngest."""
+OLDER, OLDEST = 50, 10
+"""Collections of the youngest between two of the older, and of those between full ones. What has survived one is
+nearly always kept, and is walked again by the next."""
+_USUAL = gc.get_threshold()
 _holds_for_good = False
 
 
@@ -30,11 +34,19 @@ def collector_resting() -> Iterator[None]:
 def collect_seldom() -> None:
     """For a long-running process: its present objects stay for good, and new ones die young.
 
-    Every full collection walks a picture of 50,000 volumes, and by default one happens every few hundred pods.
-    Called once, after the picture is loaded.
+    Every full collection walks a picture of 50,000 volumes, and by default one happens every few hundred pods. Of
+    new objects, too, most that survive stay: the picture grows, and each collection would walk what the last one
+    has walked. Called after the picture is loaded.
     """
     global _holds_for_good
     _holds_for_good = True
-    gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG, 20, 100)
+    gc.set_threshold(YOUNG, OLDER, OLDEST)
+
+
+def collect_as_usual() -> None:
+    """The objects that were to stay are let go: what refers to itself among them is found again."""
+    global _holds_for_good
+    _holds_for_good = False
+    gc.unfreeze()
+    gc.set_threshold(*_USUAL)

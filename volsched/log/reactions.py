@@ -1,7 +1,6 @@
 """Reactions to events in their own transaction: bindings move on, and failed ones are reported to their pods."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -17,15 +16,15 @@ from volsched.log.batch import Batch, load, stage
 from volsched.log.database import Database
 from volsched.log.dialects import Dialect
 from volsched.log.events.catalogue import CATALOGUE, StateChange
-from volsched.log.events.envelope import Event
+from volsched.log.events.envelope import REACTION, Event
 from volsched.log.events.fold import BindingState, Decision, ObjectState, States, manifest_of
 from volsched.log.events.streams import BINDING
 from volsched.objects.rules.object_events import SCHEDULER
 from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
+from volsched.runtime.clock import SECOND, rfc3339
 
 # Reports failed bindings to pods in the transaction in which they fail: no crash can come in between.
 
-SECOND = 1_000_000
 LATELY = 300 * SECOND
 """A provisioner's unchanged message is recorded only this often, so each record counts that much longer."""
 _notices = tables.notices
@@ -43,7 +42,7 @@ def tell_failures(database: Database, connection: Connection, batch: Batch, *, a
         if stored is not None:
             batch.take(*stage(batch, actor, (stored,), position), ())
         try:
-            news = told(failure, batch.states, component=SCHEDULER, now=_rfc3339(batch.now))
+            news = told(failure, batch.states, component=SCHEDULER, now=rfc3339(batch.now))
             events, states = stage(batch, actor, news, position)
         except Exception:
             # The pod's status cannot be extended. The failure is recorded whatever the pod looks like.
@@ -82,7 +81,7 @@ def _words(connection: Connection, batch: Batch, failures: Iterable[BindingFailu
 
 
 def _last_said(failure: BindingFailure, said: Iterable[Mapping[str, Any]]) -> str | None:
-    leg, since = failure.leg, _rfc3339(failure.state.planned_at - LATELY)
+    leg, since = failure.leg, rfc3339(failure.state.planned_at - LATELY)
     assert leg is not None
     about = [
         (_last_time(it), str(it.get("message") or it.get("note") or ""))
@@ -98,12 +97,6 @@ def _last_time(notice: Mapping[str, Any]) -> str:
     return str(next((it for it in times if it), ""))
 
 
-def _rfc3339(time: int) -> str:
-    return datetime.fromtimestamp(time // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-REACTION = "volsched"
-"""The actor of events that follow from others; their cause is the event they follow from."""
 Reaction = Callable[[str, States], Decision]
 _FACTS = frozenset(
     entry.name
@@ -114,15 +107,13 @@ _FACTS = frozenset(
 """Events that may have reactions. A plan or an assumption changes nothing beside its plan."""
 
 
-# As text, exactly as in the partial indexes: SQLite uses one only if the conditions are identical.
-_OWNED, _JOINED, _OPEN = text("open AND owner"), text("open AND NOT owner"), text("open")
-_STATIC = text("open AND owner AND NOT dynamic")
+_OPEN = text("open")
 _legs, _bindings = tables.binding_legs.c, tables.bindings.c
 _TOUCHED_BY = (
-    ("claim", _legs.claim, _OWNED),
-    ("claim", _legs.claim, _JOINED),
-    ("volume", _legs.volume, _STATIC),
-    ("binding", _legs.joins, _JOINED),
+    ("claim", _legs.claim, tables.OPEN_OWNER),
+    ("claim", _legs.claim, tables.OPEN_JOINED),
+    ("volume", _legs.volume, tables.OPEN_STATIC),
+    ("binding", _legs.joins, tables.OPEN_JOINED),
     ("pod", _bindings.pod, _OPEN),
     ("node", _bindings.node, _OPEN),
 )
@@ -138,7 +129,9 @@ def react_to(database: Database, connection: Connection, batch: Batch, react: Re
     fresh = {event.stream: event.position for event in new if _is_fact(batch, event)}
     while fresh:
         touched = [stream.partition("/")[2] for stream in fresh if stream.startswith(f"{BINDING}/")]
-        bindings = {*touched, *touching_bindings(database, connection, [*fresh, *_reserved_for(batch, fresh)])}
+        looked_at = (*fresh, *_reserved_for(batch, fresh))
+        batch.looked_at.update(looked_at)
+        bindings = {*touched, *touching_bindings(database, connection, looked_at)}
         bindings |= {
             stream.partition("/")[2]
             for stream, state in batch.states.items()

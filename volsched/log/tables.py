@@ -211,9 +211,10 @@ bindings = Table(
     ),
 )
 
-_OPEN_OWNER = text("open AND owner")
-_OPEN_STATIC = text("open AND owner AND NOT dynamic")
-_OPEN_JOINED = text("open AND NOT owner")
+# SQLite uses a partial index only where a query has its condition word for word: queries take it from here.
+OPEN_OWNER = text("open AND owner")
+OPEN_STATIC = text("open AND owner AND NOT dynamic")
+OPEN_JOINED = text("open AND NOT owner")
 binding_legs = Table(
     "binding_legs",
     metadata,
@@ -239,15 +240,15 @@ binding_legs = Table(
         "uq_binding_legs_open_volume",
         "volume",
         unique=True,
-        sqlite_where=_OPEN_STATIC,
-        postgresql_where=_OPEN_STATIC,
+        sqlite_where=OPEN_STATIC,
+        postgresql_where=OPEN_STATIC,
     ),
     Index(
-        "uq_binding_legs_open_claim", "claim", unique=True, sqlite_where=_OPEN_OWNER, postgresql_where=_OPEN_OWNER
+        "uq_binding_legs_open_claim", "claim", unique=True, sqlite_where=OPEN_OWNER, postgresql_where=OPEN_OWNER
     ),
     # Legs that wait for a claim of another binding: few, so the indexes cost next to nothing.
-    Index("ix_binding_legs_joined_claim", "claim", sqlite_where=_OPEN_JOINED, postgresql_where=_OPEN_JOINED),
-    Index("ix_binding_legs_joins", "joins", sqlite_where=_OPEN_JOINED, postgresql_where=_OPEN_JOINED),
+    Index("ix_binding_legs_joined_claim", "claim", sqlite_where=OPEN_JOINED, postgresql_where=OPEN_JOINED),
+    Index("ix_binding_legs_joins", "joins", sqlite_where=OPEN_JOINED, postgresql_where=OPEN_JOINED),
 )
 
 attempts = Table(

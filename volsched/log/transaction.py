@@ -1,58 +1,42 @@
 """One SQL transaction for many commands: lock the head, decide each in memory, write everything, commit.
 
-Commands of a batch see each other's results. A command that is refused, or that raises, fails alone: everything is
-checked in memory before the first row is written, and if the database itself refuses a batch, the batch is halved
-until the culprit is alone.
+Where other processes write too, commands are decided before the head is locked (`log.drafts`). A command that is
+refused, or that raises, fails alone: everything is checked in memory before the first row is written, and if the
+database itself refuses a batch, the batch is halved until the culprit is alone.
 
 Lock order: the head row first, always. It is held to commit, which makes positions dense and commit-ordered.
 """
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from typing import Any
 
-from pydantic_core import from_json
 from sqlalchemy import Connection, Delete, Insert, Table, bindparam, delete, insert, select
 
 from volsched.binding.rules.saga import advance
 from volsched.log import tables
 from volsched.log.base import write_snapshots
-from volsched.log.batch import Batch, begin_batch, load, lock_head, stage
-from volsched.log.commands import (
-    NO_PRECONDITION,
-    Command,
-    ConflictError,
-    Continuation,
-    DeposedError,
-    Done,
-    EffectDone,
-    Outcome,
-    Progress,
-    Scan,
-    version_of,
-)
+from volsched.log.batch import Batch, begin_batch, lock_head
+from volsched.log.commands import Command, ConflictError, Continuation, EffectDone, Outcome
 from volsched.log.commit_listeners import Commit
 from volsched.log.database import Database
+from volsched.log.decisions import PreconditionGuards, decide
 from volsched.log.dialects import Dialect
-from volsched.log.effects import EffectState, lock_fences
+from volsched.log.drafts import make_draft
+from volsched.log.effects import EffectState
 from volsched.log.errors import CommitMark, ConnectionLostError
-from volsched.log.events.catalogue import CATALOGUE, CatalogueError, StateChange
-from volsched.log.events.envelope import Event, canonical
-from volsched.log.events.fold import BindingState, NewEffect, ObjectState, State, UnknownState, pod_stream
+from volsched.log.events.catalogue import CATALOGUE, StateChange
+from volsched.log.events.envelope import canonical
+from volsched.log.events.fold import NewEffect, ObjectState, State, UnknownState
 from volsched.log.events.streams import noun_and_key
 from volsched.log.phrases import packed
-from volsched.log.reactions import Reaction, events_after, react_to, touching_bindings
+from volsched.log.reactions import Reaction
 from volsched.log.rows import ASSUMED, VIEWS, assumed_values, rows_of, values_of
 from volsched.runtime.fault_points import reach
 
 # Writing a transaction's decisions: events, views, effects, results, the head.
 
-MANY = 32
-"""Streams from which on a set is faster than a tuple."""
 _ASSUMPTIONS = frozenset(
     entry.name for entry in CATALOGUE.values() if entry.change in (StateChange.ASSUME, StateChange.FREE)
 )
@@ -225,232 +209,38 @@ def _execute(
     packs: bool,
 ) -> list[Outcome]:
     mark: CommitMark | None = None
-    outcomes: list[Outcome] = []
+    answers: Callable[[], list[Outcome]] = list
     try:
+        draft = None
+        if database.others.wait_for(len(commands)):
+            draft = make_draft(database, commands, now=now, react=react, go_on=go_on)
+            reach("commit.drafted")
         with database.write() as connection:
             head = lock_head(database, connection)
             locked = time.monotonic()
             began = head.position, head.hash
             database.recent.catch_up(database.dialect, connection, began)
-            batch = begin_batch(database, connection, head, now=now, actor=commands[0].actor)
-            load(database, connection, batch, (stream for command in commands for stream in _streams(command)))
-            guards = _Guards.load(database, connection, commands)
-            outcomes = [_attempt(batch, guards, command) for command in commands]
-            react_to(database, connection, batch, react)
-            if go_on is not None:
-                _carry_on(database, connection, batch, guards, commands, react, go_on)
+            settled = None if draft is None else draft.settled(database, connection, head)
+            if settled is None:
+                batch = begin_batch(database, connection, head, now=now, actor=commands[0].actor)
+                guards = PreconditionGuards.load(database, connection, commands, locked=True)
+                outcomes = decide(database, connection, batch, guards, commands, react=react, go_on=go_on)
+                answers = partial(list, outcomes)
+            else:
+                batch, answers = settled
             write(database, connection, batch, packs=packs)
-            database.recent.keep(began, (batch.head.position, batch.head.hash), batch.states)
+            ended = batch.head.position, batch.head.hash
+            database.recent.keep(began, ended, batch.states)
+            database.others.note(began, ended)
             if batch.events:
-                mark = CommitMark(batch.head.position, batch.head.hash)
+                mark = CommitMark(*ended)
             reach("commit.before")
     except ConnectionLostError as lost:
-        lost.mark, lost.outcomes = mark, outcomes
+        lost.mark, lost.outcomes = mark, answers()
         raise
     seconds = time.monotonic() - locked
     reach("commit.after")
     database.meters.head_lock.observe(seconds)
     if batch.events:
         database.report(Commit(events=batch.events, states=batch.states, seconds=seconds))
-    return outcomes
-
-
-# What follows within the transaction. Commands are decided, their reactions follow, and again, until nothing
-# follows any more: the same events as in one transaction after the other, with one commit.
-
-
-def _carry_on(
-    database: Database,
-    connection: Connection,
-    batch: Batch,
-    guards: "_Guards",
-    commands: Sequence[Command],
-    react: Reaction,
-    go_on: Continuation,
-) -> None:
-    bindings = _planned_alone(database, connection, batch) | _written_for(batch, commands)
-    tried: set[str] = set()
-    seen = 0
-    while bindings:
-        reached = len(batch.events)
-        queued = [it for it in batch.effects if it[0].binding in bindings and it[0].key not in tried]
-        found = go_on(Progress(bindings=bindings, effects=queued, events=batch.events[seen:], states=batch.states))
-        if not found:
-            return
-        load(database, connection, batch, (stream for it in found for stream in it.command.streams))
-        done: set[str] = set()
-        for it in found:
-            outcome = _attempt(batch, guards, it.command)
-            if it.effect is not None:
-                tried.add(it.effect)
-                if isinstance(outcome, Done):
-                    done.add(it.effect)
-        batch.carried_out += [effect for effect, _ in batch.effects if effect.key in done]
-        batch.effects = [it for it in batch.effects if it[0].key not in done]
-        react_to(database, connection, batch, react, since=reached)
-        seen = reached
-
-
-def _planned_alone(database: Database, connection: Connection, batch: Batch) -> set[str]:
-    """The bindings planned here that share nothing with another open one.
-
-    That a volume, a claim and a pod are in one open binding at a time is an index's to refuse, and a binding that
-    ends in the transaction in which it began is never in that index. So these are looked up; all others are
-    written as they are, for the index to see.
-    """
-    planned = {
-        noun_and_key(event.stream)[1]: tuple(_taken_by(batch.states[event.stream]))
-        for event in batch.events
-        if event.type == "BindingPlanned"
-    }
-    if not planned:
-        return set()
-    uses = Counter(chain.from_iterable(planned.values()))
-    others = touching_bindings(database, connection, uses) - planned.keys()
-    if others:
-        load(database, connection, batch, (f"binding/{it}" for it in others))
-        uses.update(stream for it in others for stream in _taken_by(batch.states.get(f"binding/{it}")))
-    return {binding for binding, taken in planned.items() if all(uses[stream] == 1 for stream in taken)}
-
-
-def _taken_by(state: State | None) -> Iterator[str]:
-    if isinstance(state, BindingState):
-        yield pod_stream(state)
-        for leg in state.legs:
-            yield f"claim/{leg.claim}"
-            if leg.volume is not None:
-                yield f"volume/{leg.volume}"
-
-
-def _written_for(batch: Batch, commands: Sequence[Command]) -> set[str]:
-    """The bindings whose effects these commands have carried out: they were planned before, and refused or not."""
-    done = {it.key for it in batch.finished}
-    return {
-        noun_and_key(stream)[1]
-        for command in commands
-        if command.precondition.effect is not None and command.precondition.effect.key in done
-        for stream in command.streams
-        if stream.startswith("binding/")
-    }
-
-
-def _streams(command: Command) -> Iterator[str]:
-    """All streams that the command names: those it may read or write, and those it has read before."""
-    read = command.precondition
-    return chain(command.streams, read.objects, read.versions)
-
-
-@dataclass(slots=True)
-class _Guards:
-    """What preconditions are checked against, read under the head lock."""
-
-    results: dict[str, Done]
-    epochs: dict[str, int]
-    fences: dict[str, int]
-    recent: list[Event]
-    """Events appended since the oldest decision of the batch was made."""
-    others: dict[str, "_Others"] = field(default_factory=dict)
-    """Actor → the events of others: a batch of decisions would walk over its own events once for each."""
-
-    @classmethod
-    def load(cls, database: Database, connection: Connection, commands: Sequence[Command]) -> "_Guards":
-        fetch = database.dialect.fetch
-        read = [command.precondition for command in commands if command.precondition is not NO_PRECONDITION]
-        keys = [it.key for it in read if it.key is not None]
-        leases = {it.lease.name for it in read if it.lease is not None}
-        effects = [it.effect.key for it in read if it.effect is not None]
-        results = {
-            row["key"]: Done(position=row["position"], events=0, result=from_json(row["result"]), repeated=True)
-            for row in (fetch(connection, tables.commands, "key", keys) if keys else ())
-        }
-        epochs = {
-            row["name"]: row["epoch"]
-            for row in (fetch(connection, tables.leases, "name", leases) if leases else ())
-        }
-        scans = [it.scan.position for it in read if it.scan is not None]
-        recent = events_after(database, connection, min(scans)) if scans else []
-        return cls(results, epochs, lock_fences(database, connection, effects) if effects else {}, recent)
-
-    def check(self, command: Command, batch: Batch) -> None:
-        """Raises ConflictError or DeposedError where the precondition does not hold.
-
-        Earlier commands of the batch count as done.
-        """
-        read = command.precondition
-        lease, effect = read.lease, read.effect
-        if lease is not None and self.epochs.get(lease.name) != lease.epoch:
-            raise DeposedError(f'lease "{lease.name}" is no longer held in epoch {lease.epoch}')
-        if effect is not None and self.fences.get(effect.key) != effect.fence:
-            raise DeposedError(f'effect "{effect.key}" is no longer claimed with fence {effect.fence}')
-        for stream, wanted in read.objects.items():
-            if (have := version_of(batch.states.get(stream))) != wanted:
-                message = f"{stream} was changed by somebody else: it is at version {have}, not at {wanted}"
-                raise _conflict(message, stream, "resourceVersion", wanted, have)
-        for stream, wanted in read.versions.items():
-            if (have := batch.version(stream)) != wanted:
-                raise _conflict(f"{stream} is at version {have}, not at {wanted}", stream, "version", wanted, have)
-        if read.scan is not None:
-            self._check_scan(read.scan, command.actor, batch.events)
-
-    def _check_scan(self, scan: Scan, actor: str, events: Sequence[Event]) -> None:
-        """Raises if another writer invalidated the decision, before this transaction or earlier in it."""
-        if self.recent and self.recent[0].position > scan.position + 1:
-            raise ConflictError(f"decided at {scan.position}, and what came next is archived already")
-        for event in self._by_others(actor, events) if scan.knows_own else chain(self.recent, events):
-            if event.position > scan.position:
-                why = scan.outdated(event)
-                if why is not None:
-                    message = f"decided at {scan.position}, but at {event.position} {why}"
-                    raise _conflict(message, event.stream, "position", scan.position, event.position)
-
-    def _by_others(self, actor: str, events: Sequence[Event]) -> list[Event]:
-        """What others than the actor have appended, of `recent` and of the batch so far."""
-        known = self.others.get(actor)
-        if known is None:
-            known = self.others[actor] = _Others([it for it in self.recent if it.actor != actor])
-        known.events += [it for it in events[known.seen :] if it.actor != actor]
-        known.seen = len(events)
-        return known.events
-
-
-@dataclass(slots=True)
-class _Others:
-    events: list[Event]
-    seen: int = 0
-    """How many events of the batch were looked at."""
-
-
-def _conflict(message: str, stream: str, field: str, wanted: int, have: int) -> ConflictError:
-    return ConflictError(message, subject=stream, field=field, wanted=str(wanted), have=str(have))
-
-
-def _attempt(batch: Batch, guards: _Guards, command: Command) -> Outcome:
-    """Decide one command against the batch's present state; on any failure the batch is unchanged."""
-    read = command.precondition
-    if read.key is not None and read.key in guards.results:
-        return guards.results[read.key]
-    try:
-        if read is not NO_PRECONDITION:
-            guards.check(command, batch)
-        if not command.actor.isprintable():
-            raise CatalogueError(f"actor {command.actor!r} may not hold control characters")
-        decision = command.decide(batch.states)
-        # A command names few streams, but for one that takes over a whole cluster.
-        named = command.streams if len(command.streams) < MANY else frozenset(command.streams)
-        unnamed = next((new for new in decision.events if new.stream not in named), None)
-        if unnamed is not None:
-            raise CatalogueError(f"{unnamed.type} is about {unnamed.stream}, which the command did not name")
-        events, states = stage(batch, command.actor, decision.events, command.cause)
-    except Exception as error:
-        # An exception of `decide` concerns its own command only; the others go on.
-        return error
-    batch.take(events, states, decision.effects)
-    position = batch.head.position
-    done = Done(position=position, events=len(events), result=decision.result)
-    if read.effect is not None:
-        batch.finished.append(read.effect)
-        del guards.fences[read.effect.key]
-    if read.key is not None:
-        batch.results.append((read.key, position, batch.now, canonical(dict(decision.result))))
-        guards.results[read.key] = Done(position=position, events=0, result=decision.result, repeated=True)
-    return done
+    return answers()

@@ -8,7 +8,7 @@ as the command's precondition: no writer waits for another writer's large object
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import metadata
@@ -72,7 +72,8 @@ class HeavyError(Exception):
 class ObjectWrite:
     """A command about one object, and its result.
 
-    The result is noted when the command is decided, for the answer; it is valid once the command is committed.
+    What is noted when the command is decided shows how it was decided. The answer is made from what the log gives
+    back: there, positions are final.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class ObjectWrite:
         with database.read() as connection:
             states, _ = load_states(database, connection, self.command.streams)
         self.rehearse(states)
-        return self._answer(None)
+        return _answer(self._basis(), None)
 
     def rehearse(self, states: States) -> Decision:
         """What the write would be on these states; nothing is written."""
@@ -123,7 +124,7 @@ class ObjectWrite:
 
     def written(self, done: Done) -> WrittenObject:
         """After the commit. The object's event is the command's first."""
-        return self._answer(done.position - done.events + 1)
+        return _answer(done.basis, done.position - done.events + 1)
 
     @property
     def state(self) -> State | None:
@@ -145,27 +146,41 @@ class ObjectWrite:
         if event is not None and self._reason is not None:
             event = replace(event, data={**event.data, "reason": self._reason})
         self.admitted = admitted._replace(event=event)
+        basis = self._basis()
         if event is None:
-            return _UNCHANGED
+            return Decision(result={"applied": Applied.UNCHANGED.value, "gone": False}, basis=basis)
         applied = Applied.CREATED if is_creation(event) else Applied.CONFIGURED
-        result = {"applied": applied.value, "gone": is_deletion(event)}
-        return Decision(events=(event, *admitted.beside), result=result)
+        result = {"applied": applied.value, "gone": basis.gone}
+        return Decision(events=(event, *admitted.beside), result=result, basis=basis)
 
-    def _answer(self, position: int | None) -> WrittenObject:
-        state = self.stored if isinstance(self.stored, ObjectState) else None
-        before = state.manifest if state is not None else None
+    def _basis(self) -> "_Basis":
+        before = self.stored if isinstance(self.stored, ObjectState) else None
         event = self.admitted.event
         if event is None:
-            assert state is not None
-            return WrittenObject(versioned(state))
-        gone = is_deletion(event)
-        after = (before if gone else merged(before or {}, event.data["patch"])) or {}
-        rv = position if position is not None else state.rv if before is not None and state is not None else None
-        names = {**metadata(after), **({} if rv is None else {"resourceVersion": str(rv)})}
-        if gone:
-            # This very write may have removed the last finalizer.
-            names.pop("finalizers", None)
-        return WrittenObject({**after, "metadata": names}, gone)
+            return _Basis(before)
+        return _Basis(before, event.data.get("patch", {}), is_deletion(event))
 
 
-_UNCHANGED = Decision(result={"applied": Applied.UNCHANGED.value, "gone": False})
+class _Basis(NamedTuple):
+    """What the answer is made from."""
+
+    before: ObjectState | None
+    patch: Manifest | None = None
+    """None: nothing changes."""
+    gone: bool = False
+
+
+def _answer(basis: _Basis, position: int | None) -> WrittenObject:
+    """`position`: of the object's event; None where nothing was written."""
+    state, patch, gone = basis
+    before = state.manifest if state is not None else None
+    if patch is None:
+        assert state is not None
+        return WrittenObject(versioned(state))
+    after = (before if gone else merged(before or {}, patch)) or {}
+    rv = position if position is not None else state.rv if before is not None and state is not None else None
+    names = {**metadata(after), **({} if rv is None else {"resourceVersion": str(rv)})}
+    if gone:
+        # This very write may have removed the last finalizer.
+        names.pop("finalizers", None)
+    return WrittenObject({**after, "metadata": names}, gone)

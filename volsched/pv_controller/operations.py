@@ -45,32 +45,29 @@ from volsched.runtime.clock import MILLISECOND, SECOND
 
 PluginCall = Provision | DeleteAsset | Recycle
 StoreCall = Update | Create | Delete | LiveGet
-STORED = "stored"
 _HELD = {CLAIM: held_claim, VOLUME: held_volume}
 
 
 def store_command(
     request: StoreCall, *, uid: Callable[[], str], actor: str, lease: LeaseProof, now: int
 ) -> Command:
-    """The request as a command under the log's lock. Its result is the object's state afterwards."""
+    """The request as a command under the log's lock. The basis of its answer is the object's state afterwards."""
     if isinstance(request, LiveGet):
         stream = stream_of(request.kind, request.key)
-        look = Command(
-            actor=actor, streams=(stream,), decide=lambda states: Decision(result={STORED: states.get(stream)})
-        )
+        look = Command(actor=actor, streams=(stream,), decide=lambda states: Decision(basis=states.get(stream)))
         return look.under(lease)
     write = _write(request, door.controller(actor, now), uid)
 
     def decide(states: States) -> Decision:
         decision = write.command.decide(states)
-        return replace(decision, result={STORED: write.state})
+        return replace(decision, basis=write.state)
 
     return replace(write.command, decide=decide).under(lease)
 
 
 def stored_by(done: Done) -> ObjectState | None:
     """The object after the request, at the version that the log gave it; None: there is none."""
-    stored = done.result[STORED]
+    stored = done.basis
     if not isinstance(stored, ObjectState) or stored.manifest is None:
         return None
     return stored._replace(rv=done.position) if done.events else stored

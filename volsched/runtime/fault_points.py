@@ -12,6 +12,7 @@ from dataclasses import dataclass
 DRILL_FLAG = "VOLSCHED_DRILL"
 FAULT = "VOLSCHED_FAULT"
 POINTS: Mapping[str, str] = {
+    "commit.drafted": "a batch is decided, and the log's head is not locked",
     "commit.before": "everything is written, and nothing is committed",
     "commit.after": "committed, and the caller does not know it yet",
     "executor.claimed": "effects are leased, and nothing is done for them",

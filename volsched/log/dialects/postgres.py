@@ -154,18 +154,18 @@ class Postgres:
     def run(
         self, connection: Connection, statement: Executable, values: Mapping[str, Any] = NO_VALUES
     ) -> list[Any]:
-        it = driver_statement(statement, _COMPILER)
-        cursor = _driver(connection).execute(it.text, it.named(values))
-        return list(map(it.row, cursor)) if it.has_rows else []
+        compiled = driver_statement(statement, _COMPILER)
+        cursor = _driver(connection).execute(compiled.text, compiled.named(values))
+        return list(map(compiled.row, cursor)) if compiled.has_rows else []
 
     def run_all(
         self, connection: Connection, statements: Sequence[Executable], values: Mapping[str, Any]
     ) -> list[list[Any]]:
         raw = _driver(connection)
-        these = [driver_statement(statement, _COMPILER) for statement in statements]
+        compiled = [driver_statement(statement, _COMPILER) for statement in statements]
         with raw.pipeline():
-            cursors = [raw.execute(it.text, it.named(values)) for it in these]
-        return [list(map(it.row, cursor)) for it, cursor in zip(these, cursors, strict=True)]
+            cursors = [raw.execute(it.text, it.named(values)) for it in compiled]
+        return [list(map(it.row, cursor)) for it, cursor in zip(compiled, cursors, strict=True)]
 
     @contextmanager
     def together(self, connection: Connection, rows: int) -> Iterator[None]:
@@ -244,11 +244,11 @@ class Postgres:
     ) -> Iterator[list[tuple[Any, ...]]]:
         names = all_columns(table)
         bounds = {f'"{order}" > %s': after, f'"{order}" <= %s': until}
-        asked = " AND ".join(words for words, bound in bounds.items() if bound is not None)
+        condition = " AND ".join(words for words, bound in bounds.items() if bound is not None)
         # A server-side cursor: the client would hold the whole table otherwise.
         with _driver(connection).cursor(name="volsched_scan", binary=True) as cursor:
             cursor.execute(
-                f'SELECT {names} FROM {table.name} {"WHERE " + asked if asked else ""} ORDER BY "{order}"',
+                f'SELECT {names} FROM {table.name} {"WHERE " + condition if condition else ""} ORDER BY "{order}"',
                 [bound for bound in bounds.values() if bound is not None],
             )
             while chunk := cursor.fetchmany(SCAN_CHUNK):
@@ -268,12 +268,12 @@ class Postgres:
         )
 
     def place(self, connection: Connection) -> str:
-        asked = (
+        statement = (
             "SELECT s.system_identifier || '/' || d.oid FROM pg_control_system() s, pg_database d "
             "WHERE d.datname = current_database()"
         )
-        (found,) = _driver(connection).execute(asked).fetchone()
-        return str(found)
+        (identity,) = _driver(connection).execute(statement).fetchone()
+        return str(identity)
 
     def is_alive(self, connection: Connection) -> bool:
         engine = connection.engine

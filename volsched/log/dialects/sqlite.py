@@ -124,8 +124,8 @@ class Sqlite:
     def run(
         self, connection: Connection, statement: Executable, values: Mapping[str, Any] = NO_VALUES
     ) -> list[Any]:
-        it = driver_statement(statement, _COMPILER)
-        return list(map(it.row, _driver(connection).execute(it.text, it.placed(values))))
+        compiled = driver_statement(statement, _COMPILER)
+        return list(map(compiled.row, _driver(connection).execute(compiled.text, compiled.placed(values))))
 
     def run_all(
         self, connection: Connection, statements: Sequence[Executable], values: Mapping[str, Any]
@@ -254,9 +254,9 @@ def _take_lock(raw: Any) -> None:
 def _scan(raw: Any, table: Table, order: str, after: Any, until: Any) -> Iterator[list[tuple[Any, ...]]]:
     names = ", ".join(column.name for column in table.columns)
     bounds = {f"{order} > ?": after, f"{order} <= ?": until}
-    asked = " AND ".join(words for words, bound in bounds.items() if bound is not None)
+    condition = " AND ".join(words for words, bound in bounds.items() if bound is not None)
     cursor = raw.execute(
-        f"SELECT {names} FROM {table.name} {'WHERE ' + asked if asked else ''} ORDER BY {order}",
+        f"SELECT {names} FROM {table.name} {'WHERE ' + condition if condition else ''} ORDER BY {order}",
         [bound for bound in bounds.values() if bound is not None],
     )
     while chunk := cursor.fetchmany(SCAN_CHUNK):

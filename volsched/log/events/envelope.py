@@ -45,6 +45,12 @@ class NewEvent:
     data: Mapping[str, Any] = field(default_factory=dict)
     cause: int | None = None
     binding: str | None = None
+    is_consequence: bool = False
+    """It follows from the first event of its decision: that is its cause, and its actor is `REACTION`."""
+
+
+REACTION = "volsched"
+"""The actor of events that follow from others; their cause is the event they follow from."""
 
 
 def canonical(data: Any) -> str:

@@ -302,6 +302,8 @@ class Decision:
     effects: tuple[NewEffect, ...] = ()
     result: Mapping[str, Any] = field(default_factory=dict)
     """Stored with the idempotency key and returned again to a repeat."""
+    basis: Any = None
+    """What the caller's answer is made from, besides: not stored, and a repeat gets none."""
 
 
 NOTHING = Decision()

@@ -87,7 +87,7 @@ def fold_log(
     `check` covers the hash chain; the order of positions, versions and times is always checked. The fold starts at
     the store's base, or at `start` where the archives themselves prove that.
     """
-    folded = _base(connection) if start is None else start
+    folded = folded_base(connection) if start is None else start
     if until is not None and until < folded.head.position:
         raise archived(connection, f"position {until}", folded.head)
     # From the very first row, not from behind the base: a row before that would be a forgery.
@@ -158,7 +158,8 @@ def fold_chunks(
         raise _broken(position, f"the event cannot follow what was before: {error}") from error
 
 
-def _base(connection: Connection) -> Folded:
+def folded_base(connection: Connection) -> Folded:
+    """Where a fold of the events in the store begins."""
     base = load_base(connection)
     return Folded(base.head, base.states)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, not_, or_, select
 
@@ -38,14 +38,23 @@ OWN = (
 it: two volumes of one disk take one attach slot."""
 
 
-class VolumeOutline(NamedTuple):
-    key: str
-    size: int | None
-    """In bytes, rounded up."""
-    capacity: str | None
-    """As it is written, as JSON."""
-    rest: str
-    """Everything else that two volumes may differ in."""
+class VolumeOutline(Protocol):
+    """A row as the database gives it: a second tuple for each of very many volumes would be felt."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def size(self) -> int | None:
+        """In bytes, rounded up."""
+
+    @property
+    def capacity(self) -> str | None:
+        """As it is written, as JSON."""
+
+    @property
+    def rest(self) -> str:
+        """Everything else that two volumes may differ in."""
 
 
 def free_count(connection: Connection) -> int:
@@ -62,16 +71,16 @@ def free_volumes(
     else:
         values = {"classes": dialect.named(classes), "least": least}
         rows = dialect.run(connection, _outlines(dialect, among_classes=True), values)
-    return [VolumeOutline._make(row) for row in rows]
+    return rows
 
 
 @cache
 def _outlines(dialect: Dialect, *, among_classes: bool) -> Select[Any]:
     query = select(
         _volumes.c.key,
-        _volumes.c.capacity_bytes,
-        dialect.json_text(_volumes.c.manifest, ("spec", "capacity")),
-        dialect.json_without(_volumes.c.manifest, OWN),
+        _volumes.c.capacity_bytes.label("size"),
+        dialect.json_text(_volumes.c.manifest, ("spec", "capacity")).label("capacity"),
+        dialect.json_without(_volumes.c.manifest, OWN).label("rest"),
     ).where(FREE)
     if not among_classes:
         return query

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select, text
 
+from volsched.binding.rules.effects import BIND_POD, NOMINATE, UNNOMINATE
 from volsched.binding.rules.late_writes import UNDO
 from volsched.binding.rules.phases import UNDER_WAY, LegPhase, Phase
-from volsched.binding.rules.saga import BIND_POD, NOMINATE, UNNOMINATE, context_of, deadline_of
+from volsched.binding.rules.saga import context_of, deadline_of
 from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.database import Database

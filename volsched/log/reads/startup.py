@@ -26,6 +26,9 @@ from volsched.workloads.rules.repairs import labelled_node
 
 STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
 
+ROWS_AT_ONCE = 500
+"""Taken from the driver together: one by one takes twice as long."""
+
 # Built once: building a statement takes longer than a small store takes to answer it. Typed columns follow from
 # the manifest: fetching them too would cost a fifth more.
 _OBJECTS = {
@@ -109,7 +112,7 @@ def load_objects(connection: Connection, nouns: Iterable[str]) -> dict[str, Stat
 def _rows(connection: Connection, query: Select[Any], given: dict[str, int] | None = None) -> Iterator[Row]:
     result = connection.execute(query, given)
     names = list(result.keys())
-    return (dict(zip(names, row, strict=True)) for row in result)
+    return (dict(zip(names, row, strict=True)) for rows in result.partitions(ROWS_AT_ONCE) for row in rows)
 
 
 def load_nodes(connection: Connection) -> list[Node]:

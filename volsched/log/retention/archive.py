@@ -16,7 +16,7 @@ from volsched.log.base import (
     STATES,
     Base,
     BaseRow,
-    archived_files,
+    archives_text,
     base_rows,
     dumped,
     load_base,
@@ -83,9 +83,9 @@ def archive(database: Database, *, until: int, out: Path, now: int, progress: Pr
 def _archived_already(connection: Connection, base: Head, until: int) -> StoreError:
     if base.position == 0:
         return StoreError(f"there is no position {until}; the log begins at 1")
-    files = "; ".join(archived_files(connection))
     return StoreError(
-        f"position {until} is archived already ({files}); the log begins at {base.position + 1}, give that or more"
+        f"position {until} is archived already ({archives_text(connection)}); the log begins at "
+        f"{base.position + 1}, give that or more"
     )
 
 

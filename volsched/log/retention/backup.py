@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection, LargeBinary, Table, func, select, update
 
 from volsched.log import tables
-from volsched.log.base import load_base, read_base
+from volsched.log.base import read_base
 from volsched.log.batch import Head, lock_head
 from volsched.log.database import Database
 from volsched.log.dialects import dialect_of
@@ -20,7 +20,15 @@ from volsched.log.durable_files import lines_of_file, write_whole
 from volsched.log.effects import EffectState
 from volsched.log.errors import BrokenLogError, StoreError
 from volsched.log.events.envelope import GENESIS, REDACTION, Event, seals_in
-from volsched.log.integrity.replay import Folded, Progress, Seals, check_nouns, fold_chunks, read_seals
+from volsched.log.integrity.replay import (
+    Folded,
+    Progress,
+    Seals,
+    check_nouns,
+    fold_chunks,
+    folded_base,
+    read_seals,
+)
 from volsched.log.leases import NOBODY
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.export import CHUNK, ExportError, Manifest, events_of, linked, manifest_of
@@ -273,16 +281,11 @@ def restore(database: Database, lines: Iterable[str], *, progress: Progress | No
                 folded = _fold(database, connection, backup, table_rows, sealed, progress)
             else:
                 _insert(database, connection, table, table_rows)
-        folded = folded or _begun(connection)
+        folded = folded or folded_base(connection)
         _check(backup, folded, sealed)
         write_views(database, connection, folded.states)
         connection.execute(update(tables.log_head).values(head))
     return backup
-
-
-def _begun(connection: Connection) -> Folded:
-    base = load_base(connection)
-    return Folded(base.head, base.states)
 
 
 def _fold(
@@ -294,7 +297,7 @@ def _fold(
     progress: Progress | None,
 ) -> Folded:
     """Insert the events and fold them, from the base that was inserted before."""
-    folded = _begun(connection)
+    folded = folded_base(connection)
 
     def chunks() -> Iterator[list[Event]]:
         while chunk := [Event(**values) for _, values in islice(rows, CHUNK)]:
