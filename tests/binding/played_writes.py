@@ -19,16 +19,18 @@ from tests.binding.rule_scenes import (
     selected,
     static_leg,
 )
-from volsched.binding.rules.effect_writes import (
+from volsched.binding.rules.effect_writes import next_step
+from volsched.binding.rules.effects import (
+    ANNOTATE,
+    PREBIND,
     EffectWrite,
     FenceWrite,
     GateWrite,
+    LegOutcome,
     Outcome,
-    next_step,
 )
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.safe_release import Undecided
-from volsched.binding.rules.saga import ANNOTATE, PREBIND, LegOutcome
 from volsched.kube.meta import BOUND_BY_CONTROLLER
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import stream_of

@@ -15,9 +15,10 @@ from tests.support.binding_world import LEASE, TIMEOUT, Where, World, joining
 from tests.support.crash_points import CALLS, POINTS
 from tests.support.extent import extended, extent
 from tests.support.fresh_stores import fresh_store
+from volsched.binding.rules.effects import LegOutcome, PodOutcome
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.plan import PlannedLeg
-from volsched.binding.rules.saga import LegOutcome, PodOutcome, record_leg, record_pod
+from volsched.binding.rules.saga import record_leg, record_pod
 from volsched.cluster.port import whole
 from volsched.kube.manifest import claim_is_bound
 from volsched.kube.meta import HOSTNAME, PROVISIONED_BY, ROLLBACK, SELECTED_NODE

@@ -14,9 +14,10 @@ from tests.support.binding_scene import LEGS, A, B, C, assert_undone, node_of, p
 from tests.support.binding_truths import is_free
 from tests.support.binding_world import NOW, TIMEOUT, World, joining
 from volsched.binding.executor import ExecutorProgress
+from volsched.binding.rules.effects import LegOutcome, PodOutcome
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.reasons import CLAIM_GONE, HOLDS_DATA, KEPT, NOT_OURS, RETAIN_ASKED, STILL_PROVISIONING
-from volsched.binding.rules.saga import LegOutcome, PodOutcome, record_leg, record_pod, time_out
+from volsched.binding.rules.saga import record_leg, record_pod, time_out
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, STORAGE_PROVISIONER
 from volsched.log import tables
 from volsched.log.commands import DeposedError, Done, EffectDone

@@ -31,12 +31,9 @@ from tests.binding.rule_scenes import (
     static_leg,
     without,
 )
-from volsched.binding.rules.effect_writes import (
-    EffectWrite,
-    next_step,
-)
+from volsched.binding.rules.effect_writes import next_step
+from volsched.binding.rules.effects import ANNOTATE, BIND_POD, PREBIND, RELEASE, EffectWrite, LegOutcome
 from volsched.binding.rules.phases import Guards, LegPhase
-from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE
 
 

@@ -12,7 +12,7 @@ from volsched.lab.drills.redecision import redecide
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
 from volsched.provisioning.simulated import SIMULATED, Simulated
-from volsched.questions.source import explained, sight_of
+from volsched.questions.source import explanation, sight_of
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
@@ -93,7 +93,7 @@ def test_whoever_starts_now_remembers_the_same(database: Database) -> None:
 def test_it_is_explained_as_it_will_be_decided(database: Database) -> None:
     cluster = zonal(database)
     key = refused_once(cluster)
-    told = explained(sight_of(database, (), profile=VOLSCHED), key, node=None, now=cluster.now)
+    told = explanation(sight_of(database, (), profile=VOLSCHED), key, node=None, now=cluster.now)
     cluster.until(lambda: all_placed(cluster))
     assert told["failing"]["untried"][0] == plans(cluster)[key][1]
     assert {it["node"] for it in told["failing"]["nodes"]} == {MISFIT}

@@ -24,18 +24,9 @@ from tests.binding.rule_scenes import (
     without,
 )
 from volsched.binding.rules.effect_writes import next_step
+from volsched.binding.rules.effects import ANNOTATE, PREBIND, LegOutcome, PodOutcome
 from volsched.binding.rules.failures import MOST_CHARACTERS, BindingFailure, kept, told
-from volsched.binding.rules.saga import (
-    ANNOTATE,
-    PREBIND,
-    LegOutcome,
-    PodOutcome,
-    advance,
-    fail,
-    record_leg,
-    record_pod,
-    time_out,
-)
+from volsched.binding.rules.saga import advance, fail, record_leg, record_pod, time_out
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import AttemptState, Decision, LegState
 from volsched.objects.rules.object_events import SCHEDULER
@@ -67,7 +58,7 @@ def refused_write(leg: LegState, states: Scene) -> tuple[Scene, Decision]:
         (dynamic_leg(), f"claim/{CLAIM}", 'persistentvolumeclaims "data"'),
     ],
 )
-def test_a_conflict_is_told_in_the_words_of_the_api_server(leg: LegState, stream: str, named: str) -> None:
+def test_a_conflict_is_reported_in_the_words_of_the_api_server(leg: LegState, stream: str, named: str) -> None:
     states = changed(scene(binding_state(leg)), stream, {"metadata": {"labels": {"a": "b"}}})
     failure = failure_of(*refused_write(leg, states))
     assert failure.message == f"{PREBIND_FAILED}Operation cannot be fulfilled on {named}: {MODIFIED}"
@@ -91,7 +82,7 @@ def waiting(leg: LegState) -> Scene:
         (dynamic_leg("written"), 'binding volumes: selectedNode annotation reset for PVC "data"'),
     ],
 )
-def test_what_the_wait_loop_finds_is_told_word_for_word_with_its_leg(leg: LegState, reason: str) -> None:
+def test_what_the_wait_loop_finds_is_reported_word_for_word_with_its_leg(leg: LegState, reason: str) -> None:
     states = waiting(leg)
     failure = failure_of(states, advance(B, states))
     assert (failure.message, failure.index) == (PREBIND_FAILED + reason, 0)
@@ -184,12 +175,12 @@ def test_the_same_again_changes_no_pod_and_counts_the_event() -> None:
         {"metadata": {"uid": "another"}},
     ],
 )
-def test_a_pod_that_is_going_or_placed_or_another_is_told_nothing(patch: dict[str, Any]) -> None:
+def test_a_pod_that_is_going_or_placed_or_another_gets_no_report(patch: dict[str, Any]) -> None:
     failure, states = failing()
     assert said(failure, changed(states, POD_STREAM, patch)) == []
 
 
-def test_a_pod_that_is_gone_is_told_nothing_but_the_attempt_keeps_it() -> None:
+def test_a_pod_that_is_gone_gets_no_report_but_the_attempt_keeps_it() -> None:
     failure, states = failing()
     gone = without(states, POD_STREAM)
     assert said(failure, gone) == []

@@ -47,7 +47,7 @@ def failed_scheduling(stepped: Stepped, name: str = "db") -> list[tuple[str, int
     return [(str(it["message"]), int(str(it["count"]))) for it in told if it["reason"] == "FailedScheduling"]
 
 
-def test_a_provisioner_that_refuses_is_told_and_stored(database: Database) -> None:
+def test_a_provisioner_that_refuses_is_reported_and_stored(database: Database) -> None:
     stepped = refusing(database)
     stepped.until(lambda: sum(it.made["outcome"] == FAILED for it in attempts(stepped)) >= 2)
     message = f'{FAILING}provisioning failed for PVC "data"'
@@ -77,7 +77,7 @@ def test_once_it_is_placed_the_condition_is_true_and_the_failures_are_history(da
     assert attempts(stepped)[0].made["outcome"] == FAILED
 
 
-def test_time_that_is_up_is_told_with_the_leg_that_was_missing(database: Database) -> None:
+def test_time_that_is_up_is_reported_with_the_leg_that_was_missing(database: Database) -> None:
     stepped = Stepped(database, [simulated(failure="hang"), node("n1", **{ZONE: "a"})], provisioners=[Simulated()])
     stepped.create(claim("data", "1Gi", "sim"))
     stepped.create(pod("db", "data", annotations={"volsched.io/bind-timeout-seconds": "5"}))
@@ -86,7 +86,7 @@ def test_time_that_is_up_is_told_with_the_leg_that_was_missing(database: Databas
     assert attempts(stepped)[0].made["detail"]["failure"]["claim"] == "default/data"
 
 
-def test_a_volume_that_somebody_takes_is_told_as_a_conflict(database: Database) -> None:
+def test_a_volume_that_somebody_takes_is_reported_as_a_conflict(database: Database) -> None:
     stepped = Stepped(database, [LOCAL, node("n1"), volume("disk", "5Gi", "n1")])
     stepped.settle()
     stepped.create(claim("data", "4Gi"), pod("db", "data"))

@@ -15,8 +15,9 @@ from volsched.binding.rules.reasons import (
     STILL_PROVISIONING,
 )
 from volsched.binding.rules.safe_release import REASONS, SafeRow
+from volsched.cluster.foreign_api import ABLE
 from volsched.cluster.port import KUBERNETES, Capabilities, Permission, UnansweredError
-from volsched.cluster.simulated import ABLE, Call, ClusterFaults, Fate
+from volsched.cluster.simulated import Call, ClusterFaults, Fate
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log import tables
 from volsched.log.database import Database

@@ -15,9 +15,10 @@ from tests.support.port_manifests import pod
 from volsched.binding.executor import QUEUES, Executor
 from volsched.binding.rules.late_writes import stamp_of
 from volsched.binding.rules.phases import LegPhase
+from volsched.cluster.foreign_api import ABLE, ForeignApi
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import KUBERNETES, Capabilities, ClusterError, Manifest, whole
-from volsched.cluster.simulated import ABLE, ClusterFaults, ForeignApi
+from volsched.cluster.simulated import ClusterFaults
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.kube.patches import merged
 from volsched.log.database import Database

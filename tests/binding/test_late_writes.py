@@ -8,8 +8,9 @@ from tests.support.foreign import change, simulated
 from tests.support.foreign_scene import CLAIM, LEASE, NODE, POD, VOLUME, Once, Scene
 from volsched.binding.executor import Executor
 from volsched.binding.rules.reasons import KEPT, STILL_PROVISIONING, UNDONE
+from volsched.cluster.foreign_api import ABLE
 from volsched.cluster.port import KUBERNETES, CallRefusedError
-from volsched.cluster.simulated import ABLE, Call, Fate
+from volsched.cluster.simulated import Call, Fate
 from volsched.kube.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head

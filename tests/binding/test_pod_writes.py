@@ -40,10 +40,10 @@ from tests.binding.rule_scenes import (
     static_leg,
     without,
 )
+from volsched.binding.rules.effects import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome
 from volsched.binding.rules.late_writes import UNDO
 from volsched.binding.rules.phases import Guards, LegPhase
 from volsched.binding.rules.reasons import KEPT
-from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, ROLLBACK
 from volsched.log.events.fold import BindingState
 

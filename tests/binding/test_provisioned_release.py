@@ -26,9 +26,9 @@ from tests.binding.rule_scenes import (
     selected,
     without,
 )
+from volsched.binding.rules.effects import RELEASE, LegOutcome
 from volsched.binding.rules.phases import Guards, LegPhase
 from volsched.binding.rules.reasons import HOLDS_DATA, KEPT, STILL_PROVISIONING
-from volsched.binding.rules.saga import RELEASE, LegOutcome
 from volsched.kube.meta import BETA_STORAGE_PROVISIONER, SELECTED_NODE, STORAGE_PROVISIONER
 
 

@@ -37,11 +37,10 @@ from tests.binding.rule_scenes import (
     static_leg,
     without,
 )
-from volsched.binding.rules.effect_writes import EffectWrite
+from volsched.binding.rules.effects import RELEASE, EffectWrite, LegOutcome
 from volsched.binding.rules.phases import Guards, LegPhase
 from volsched.binding.rules.reasons import CLAIM_GONE, HOLDS_DATA, KEPT, NOT_OURS
 from volsched.binding.rules.safe_release import REASONS, SafeRow, Undecided
-from volsched.binding.rules.saga import RELEASE, LegOutcome
 from volsched.kube.manifest import unbind_patch
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, ROLLBACK
 

@@ -25,9 +25,10 @@ from tests.binding.rule_scenes import (
     static_leg,
     without,
 )
+from volsched.binding.rules.effects import effects_of
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.binding.rules.reservations import GatedError, cancel, confirm, renew
-from volsched.binding.rules.saga import TIME_TO_BIND_US, TIME_TO_WRITE_US, advance, effects_of, fail, time_out
+from volsched.binding.rules.saga import TIME_TO_BIND_US, TIME_TO_WRITE_US, advance, fail, time_out
 from volsched.log.events.fold import NOTHING, Decision, LegState, ObjectState
 
 STATIC, DYNAMIC = static_leg(), dynamic_leg()

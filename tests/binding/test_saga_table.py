@@ -38,14 +38,12 @@ from tests.binding.rule_scenes import (
     without,
     written,
 )
+from volsched.binding.rules.effects import LegOutcome, PodOutcome, effects_of
 from volsched.binding.rules.phases import SETTLED, Guards, LegPhase, Phase
 from volsched.binding.rules.reservations import cancel, confirm, renew
 from volsched.binding.rules.saga import (
     TIME_TO_WRITE_US,
-    LegOutcome,
-    PodOutcome,
     advance,
-    effects_of,
     fail,
     give_up_release,
     give_up_write,

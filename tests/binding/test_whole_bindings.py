@@ -106,12 +106,13 @@ def clusters(draw: st.DrawFn) -> list[Manifest]:
 @settings(max_examples=extent(4, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(clusters())
 def test_both_ways_end_in_the_same_state_by_the_same_events(migrated_file: Path, objects: list[Manifest]) -> None:
-    found = []
+    found, logs = [], []
     with TemporaryDirectory() as directory:
-        for stepwise in (True, False):
-            file = Path(directory) / f"{stepwise}.db"
+        for stepwise, drafts in ((True, False), (False, False), (False, True), (True, True)):
+            file = Path(directory) / f"{stepwise}-{drafts}.db"
             shutil.copyfile(migrated_file, file)
             database = open_database(f"sqlite:///{file}")
+            database.others.drafts = drafts
             surroundings = [it for it in objects if it["kind"] not in ("Pod", "PersistentVolumeClaim")]
             stepped = Stepped(database, surroundings, stepwise=stepwise, provisioners=[Simulated()])
             stepped.settle(quiet=5)
@@ -120,9 +121,12 @@ def test_both_ways_end_in_the_same_state_by_the_same_events(migrated_file: Path,
             found.append(_final(database))
             with database.read() as connection:
                 assert violations(connection, at_rest=True) == []
+                logs.append(connection.execute(select(tables.events).order_by(tables.events.c.position)).all())
             assert verify(database).findings == []
             database.close()
-    step_by_step, whole = found
+    step_by_step, whole, *_ = found
+    # Decided before the lock or under it: the very same log, up to its hashes.
+    assert (logs[2], logs[3]) == (logs[1], logs[0])
     used = Counter(name for it in objects if it["kind"] == "Pod" for name in _claims_of(it))
     for what, expected in step_by_step.items():
         # Pods that share a claim wait for each other, and how often one asks again depends on how long that takes.

@@ -21,10 +21,11 @@ from volsched.binding.rules import saga
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.binding.rules.saga import advance, context_of
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Cluster, whole
-from volsched.cluster.simulated import ForeignApi, SimulatedCluster
+from volsched.cluster.simulated import SimulatedCluster
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, HOSTNAME, PROVISIONED_BY
 from volsched.kube.patches import merged
 from volsched.log import tables

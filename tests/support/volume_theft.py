@@ -7,10 +7,7 @@ import pytest
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.log.database import Database
 
-CLUSTER = (
-    LOCAL,
-    node("node-0"),
-    node("node-1"),
+DISKS = (
     volume("n1-small", "3Gi", "node-1"),
     volume("n1-large", "7Gi", "node-1"),
     volume("n0-small", "4Gi", "node-0"),
@@ -18,6 +15,7 @@ CLUSTER = (
     claim("small", "2Gi"),
     claim("large", "6Gi"),
 )
+CLUSTER = (LOCAL, node("node-0"), node("node-1"), *DISKS)
 
 
 @pytest.fixture

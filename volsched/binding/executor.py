@@ -12,28 +12,35 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
-from volsched.binding.lone_writes import FINAL, EndlessActError, remove_gate, remove_gone_node
-from volsched.binding.rules.effect_writes import EffectWrite, FenceWrite, GateWrite, Outcome, next_step
-from volsched.binding.rules.foreign_notice import TELL, UNGATE, UNSELECT, condition_of, event_of
-from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
-from volsched.binding.rules.phases import ALL_GUARDS, Guards, LegPhase
-from volsched.binding.rules.safe_release import Undecided
-from volsched.binding.rules.saga import (
+from volsched.binding.cluster_calls import (
+    EndlessActError,
+    call,
+    look,
+    note_nomination,
+    remove_gate,
+    remove_gone_node,
+    tell,
+)
+from volsched.binding.rules.effect_writes import next_step
+from volsched.binding.rules.effects import (
     ANNOTATE,
     BIND_POD,
     NOMINATE,
     PREBIND,
     RELEASE,
     UNNOMINATE,
+    ClusterWrite,
+    EffectWrite,
     LegOutcome,
     NominationOutcome,
-    advance,
-    record_leg,
-    record_nomination,
-    record_pod,
+    Outcome,
 )
-from volsched.cluster.port import CallRefusedError, Cluster, ClusterError, Manifest, Refusal, UnansweredError
-from volsched.kube.manifest import metadata, spec, uid
+from volsched.binding.rules.foreign_notice import TELL, UNGATE, UNSELECT
+from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
+from volsched.binding.rules.phases import ALL_GUARDS, Guards, LegPhase
+from volsched.binding.rules.safe_release import Undecided
+from volsched.binding.rules.saga import advance, record_leg, record_nomination, record_pod
+from volsched.cluster.port import Cluster, UnansweredError
 from volsched.kube.patches import merged
 from volsched.log.batch import load_states
 from volsched.log.commands import (
@@ -60,13 +67,12 @@ from volsched.log.events.fold import (
     State,
     States,
     binding_stream,
-    version,
 )
-from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
+from volsched.log.events.streams import noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.transaction import execute
 from volsched.objects.rules.object_events import changed_event
-from volsched.runtime.clock import SECOND, Clock, rfc3339, rfc3339_micro
+from volsched.runtime.clock import SECOND, Clock, rfc3339
 from volsched.runtime.fault_points import reach
 from volsched.scheduling.rules.attempts import scheduled_event, scheduled_stream
 
@@ -83,7 +89,6 @@ UNANSWERED_ATTEMPTS = 12
 """An effect is given up after so many where the cluster does not answer, or our lock is lost: some twenty minutes.
 That says nothing about the effect, and a release that is given up keeps a volume that could have been freed."""
 BATCH = 100
-MOST_NOMINATED = 10_000
 MOST_WRITES = 8
 """More writes than any act needs; an act that does not end is a bug."""
 
@@ -110,7 +115,6 @@ class ExecutorProgress:
         return ExecutorProgress(self.done + other.done, self.deposed + other.deposed, self.retried + other.retried)
 
 
-ClusterWrite = EffectWrite | FenceWrite | GateWrite
 Attempted = Command | Exception
 Completion = Callable[[str, str, States], Command | None]
 """The PV controller's part for a volume that was just written for a binding: it and its claim are bound."""
@@ -304,11 +308,15 @@ class Executor:
         """Writes as calls; returns the command that records their outcome."""
         may_land = effect.attempts > 1 or effect.position <= self.began_at or effect.kind == UNNOMINATE
         if may_land or effect.kind not in FORWARD:
-            self._look(effect, known)
+            look(self.cluster, effect, known)
         elif effect.kind == BIND_POD:
-            self._note_nomination(known)
+            note_nomination(self._nominated, known)
         fences = may_land and self.cluster.capabilities.can_fence
-        outcome = self._drive(effect, known, lambda step: self._call(effect, step, known), now, may_land=fences)
+
+        def write(step: ClusterWrite) -> bool:
+            return call(self.cluster, effect, step, known, new_mark=self.new_mark, nominated=self._nominated)
+
+        outcome = self._drive(effect, known, write, now, may_land=fences)
 
         def decide(states: States) -> Decision:
             recorded = _recorded(effect, outcome, states, now)
@@ -319,31 +327,9 @@ class Executor:
 
         return self._command(effect, decide)
 
-    def _note_nomination(self, states: dict[str, State]) -> None:
-        """The pod at the version of our own write; a version that is not the latest is refused, and looked up."""
-        for stream, state in states.items():
-            if not stream.startswith("pod/") or not isinstance(state, ObjectState) or state.manifest is None:
-                continue
-            ours = self._nominated.pop(uid(state.manifest), None)
-            if ours is not None and int(ours) > int(version(state)):
-                newer = merged(state.manifest, {"metadata": {"resourceVersion": ours}})
-                states[stream] = state._replace(manifest=newer)
-
     def _told(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
-        """Tell a pod or a claim. That an object is gone, or an event is refused, is nothing to retry for."""
-        data, (stream,) = effect.data, effect.data["streams"]
-        held = known.get(stream)
-        manifest = held.manifest if isinstance(held, ObjectState) else None
-        condition = None if manifest is None else condition_of(data, manifest, rfc3339(now))
-        try:
-            if condition is not None and uid(manifest or {}) == data["uid"]:
-                self.cluster.set_condition(data["key"], condition, uid=data["uid"])
-        except CallRefusedError as refused:
-            if refused.refusal is Refusal.FORBIDDEN:
-                raise
-        event = event_of(data, name=self.new_mark()[:16], now=rfc3339_micro(now), instance=self.owner)
-        with suppress(ClusterError):
-            self.cluster.tell(event)
+        (stream,) = effect.data["streams"]
+        tell(self.cluster, effect.data, known.get(stream), now, name=self.new_mark()[:16], instance=self.owner)
         return self._command(effect, lambda _: NOTHING)
 
     def _ungated(self, effect: Claimed, known: dict[str, State]) -> Command:
@@ -383,57 +369,11 @@ class Executor:
             )
             if isinstance(step, Undecided):
                 raise UndecidedError(f"{step.row.value}: waiting for the cluster's PV controller")
-            if not isinstance(step, EffectWrite | FenceWrite | GateWrite):
+            if not isinstance(step, ClusterWrite):
                 return step
             # A write on the version that was just read leaves none for a late one.
             may_land = not write(step) and may_land
         raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times without an outcome")
-
-    def _call(self, effect: Claimed, step: ClusterWrite, states: dict[str, State]) -> bool:
-        """Whether it was written; if another process was faster, all objects are read again."""
-        stream = stream_of(step.kind, step.key)
-        reach("executor.calling")
-        try:
-            written = self._write(step, states[stream])
-        except CallRefusedError as refused:
-            if refused.refusal in FINAL:
-                raise
-            # Another process wrote first, or our own earlier attempt did. The act reads all objects again, because
-            # the other write may have completed a claim that the act still takes for unbound.
-            self._look(effect, states)
-            is_written = False
-        else:
-            states[stream] = _seen(written)._replace(assumed=getattr(states[stream], "assumed", None))
-            is_written = True
-            if effect.kind == NOMINATE:
-                if len(self._nominated) >= MOST_NOMINATED:
-                    self._nominated.clear()
-                self._nominated[uid(written)] = metadata(written)["resourceVersion"]
-        reach("executor.called")
-        return is_written
-
-    def _write(self, step: ClusterWrite, held: State) -> Manifest:
-        pod = (held.manifest if isinstance(held, ObjectState) else None) or {}
-        if isinstance(step, GateWrite):
-            return self.cluster.open_gate(step.key, pod)
-        if isinstance(step, FenceWrite):
-            return self.cluster.fence(step.kind, step.key, version=step.version, mark=self.new_mark())
-        node = spec(step.patch).get("nodeName")
-        if node is None:
-            return self.cluster.patch(step.kind, step.key, step.patch, version=step.version, status=step.status)
-        self.cluster.bind_pod(step.key, uid=uid(pod), version=step.version, node=node)
-        return merged(pod, step.patch)
-
-    def _look(self, effect: Claimed, states: dict[str, State]) -> None:
-        for stream in effect.data["streams"]:
-            noun, key = noun_and_key(stream)
-            manifest = self.cluster.get(KIND_OF_NOUN[noun].name, key)
-            if manifest is None:
-                states.pop(stream, None)
-            else:
-                before = states.get(stream)
-                # Only our log knows assumptions; everything else is as the cluster has it.
-                states[stream] = _seen(manifest)._replace(assumed=getattr(before, "assumed", None))
 
     def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
         done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")
@@ -497,8 +437,3 @@ def _recorded(effect: Claimed, outcome: Outcome | None, states: States, now: int
 def _patched(state: State, step: EffectWrite) -> State:
     assert isinstance(state, ObjectState)
     return state._replace(manifest=merged(state.manifest or {}, step.patch))
-
-
-def _seen(manifest: Manifest) -> ObjectState:
-    """An object just read or written, in the form that acts read."""
-    return ObjectState(version=0, manifest=manifest)

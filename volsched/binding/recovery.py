@@ -5,18 +5,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
+from volsched.binding.rules.effects import BIND_POD, NOMINATE, RELEASE, UNNOMINATE, PodOutcome, effects_of
 from volsched.binding.rules.late_writes import undoing
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.binding.rules.reasons import OPERATOR, given_up
 from volsched.binding.rules.saga import (
-    BIND_POD,
-    NOMINATE,
-    RELEASE,
-    UNNOMINATE,
-    PodOutcome,
     advance,
     context_of,
-    effects_of,
     fail,
     give_up_release,
     give_up_write,

@@ -1,8 +1,8 @@
 """Late writes and claimed completions, checked against the binding in the log."""
 
+from volsched.binding.rules.effects import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, leg_streams
 from volsched.binding.rules.phases import SETTLED, LegPhase, Phase
 from volsched.binding.rules.reasons import UNDONE
-from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome
 from volsched.kube.manifest import Manifest, annotations, claim_of, metadata, uid
 from volsched.kube.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 from volsched.log.events.envelope import NewEvent
@@ -122,15 +122,13 @@ def _number(state: ObjectState) -> int:
 
 def _undo(binding: str, index: int, leg: LegState, manifest: Manifest) -> NewEffect:
     version = manifest["metadata"].get("resourceVersion", "")
-    claim = f"claim/{leg.claim}"
-    streams = (claim,) if leg.volume is None else (claim, f"volume/{leg.volume}")
     return NewEffect(
         # A second late write of the leg, at another version, is another effect.
         key=f"{binding}/{index}/{UNDO}/{version}",
         lane=f"{binding}/{index}",
         queue=RELEASE,
         kind=UNDO,
-        data={"leg": index, "streams": streams},
+        data={"leg": index, "streams": leg_streams(leg)},
         binding=binding,
     )
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import orjson
 
 from volsched.binding.rules import reasons
+from volsched.binding.rules.effects import effects_of
 from volsched.binding.rules.phases import Phase
-from volsched.binding.rules.saga import effects_of, moved
+from volsched.binding.rules.saga import moved
 from volsched.kube.manifest import (
     YES,
     annotations,
@@ -107,7 +108,7 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
     _check_pod(request, states)
     for pod_key, node in company.items():
         if not _is_coming(states, pod_key, node):
-            raise ConflictError(f'pod "{pod_key}", which this one counts on, is not coming to node "{node}"')
+            raise ConflictError(reasons.company_not_coming(pod_key, node))
     assumptions: list[NewEvent] = []
     for leg in request.legs:
         assumptions += _assumptions(request, leg, states)
@@ -239,15 +240,37 @@ _MOVES = ('"nodeName"', '"labels"', '"deletionTimestamp"', *(f'"{phase}"' for ph
 """Marks in a pod's change after which it counts differently for pods with affinity."""
 
 
+def may_outdate(event: Event) -> bool:
+    """Whether the event may invalidate any plan at all: few of those that a busy system writes do."""
+    noun = event.stream.partition("/")[0]
+    if noun == "pod":
+        if event.type == "PodCreated" or (event.type == "PodChanged" and event.binding is None):
+            return any(mark in event.data for mark in _MOVES)
+        return event.binding is None or event.type in ("PodAssumed", "PodFreed")
+    if noun == "claim":
+        named = event.binding is None and any(name in event.data for name in SELECTED_NODE_KEYS)
+        return named or PROMISED_ROOM in event.data
+    if noun == "volume":
+        return event.binding is None and '"claimRef"' in event.data
+    return noun in ("node", "csinode", "capacity", "attachment") or event.type == "BindingPlanned"
+
+
 def outdated(plan: Plan) -> Callable[[Event], str | None]:
     """Tests an event of another writer: the reason why the plan must be decided again, or None."""
     here = changed_since(plan.node, {leg.capacity for leg in plan.legs if leg.capacity is not None})
     promised = promised_since({leg.claim for leg in plan.legs if not leg.bound and leg.joins is None})
+    # Two plans of one pod may have another node and other volumes, and so nothing else in common.
+    pod = f'"pod":"{plan.pod}"'
 
     def why(event: Event) -> str | None:
         return (
             here(event)
             or promised(event)
+            or (
+                reasons.planned_pod_taken(plan.pod)
+                if event.type == "BindingPlanned" and pod in event.data
+                else None
+            )
             or taken_by_plan(event, plan.exclusive)
             or (_moved_near(event) if plan.minds else None)
             or _kept_away(event)

@@ -25,6 +25,13 @@ HOLDS_DATA = "the claim may hold data and is never unbound; delete the claim to 
 CLAIM_GONE = "its claim is gone and may have held data; the volume is reclaimed as its policy says"
 NOT_OURS = "it does not carry this binding's stamp: somebody else has written it since"
 REFUSED = "refused: the provisioner gave the node back, and nothing was made"
+RETAINED_HALF_BOUND = "S3: half bound, and Kubernetes' PV controller has not completed it; it will when it runs"
+RETAINED_NAMED = "S4: the claim names its volume, which Kubernetes never changes; it is being bound"
+RETAINED_BOUND = "S5: bound, and Kubernetes never unbinds; the next plan is pinned to it"
+RETAINED_NOT_OURS = f"S6: {NOT_OURS}"
+RETAINED_CLAIM_GONE_LATE = "S7: its claim is gone and the volume was bound; it is reclaimed as its policy says"
+RETAINED_PROVISIONING = "D2: a provisioner was asked and cannot be called back; its volume goes to this claim"
+"""On a foreign cluster: what users read in `audit retained`, each with its row of the table of safe releases."""
 STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its volume goes to this claim"
 UNDONE = "written late, after the leg had ended, and undone"
 
@@ -51,6 +58,10 @@ def pod_being_deleted(pod: str) -> str:
 
 def pod_bound_meanwhile(pod: str, node: str) -> str:
     return f'pod "{pod}" was bound to node "{node}" meanwhile'
+
+
+def company_not_coming(pod: str, node: str) -> str:
+    return f'pod "{pod}", which this one counts on, is not coming to node "{node}"'
 
 
 # Claims and volumes that block a binding.
@@ -110,6 +121,10 @@ def changed_since_reserved(named: str) -> str:
     return f"{named} was changed by somebody else since it was reserved"
 
 
+def claim_keeps_writes(binding: str, why: str | None) -> str:
+    return f"binding {binding} was rolled back and this claim keeps what was written: {why}"
+
+
 def release_given_up(why: str) -> str:
     return f"undecided: the release was given up after {why}"
 
@@ -149,6 +164,10 @@ def planned_pod_gone(pod: str, uid: str) -> str:
 
 def planned_pod_runs(pod: str, node: str) -> str:
     return f'pod "{pod}" runs on node "{node}" already'
+
+
+def planned_pod_taken(pod: str) -> str:
+    return f'pod "{pod}" was planned meanwhile'
 
 
 def planned_node_gone(node: str) -> str:

@@ -12,6 +12,7 @@ Rejected: a fence on the claim before S3 is cleared. A controller whose view of 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from volsched.binding.rules import reasons
 from volsched.kube.manifest import (
     Manifest,
     annotations,
@@ -77,14 +78,14 @@ ACTIONS = {
 """One action per row; `D2''` (its node is gone), `P1` and `P2` (the pod) are judged where they are met."""
 
 REASONS = {
-    SafeRow.HALF_BOUND: "S3: half bound, and Kubernetes' PV controller has not completed it; it will when it runs",
-    SafeRow.NAMED: "S4: the claim names its volume, which Kubernetes never changes; it is being bound",
-    SafeRow.BOUND: "S5: bound, and Kubernetes never unbinds; the next plan is pinned to it",
-    SafeRow.NOT_OURS: "S6: it does not carry this binding's stamp: somebody else has written it since",
-    SafeRow.CLAIM_GONE_LATE: "S7: its claim is gone and the volume was bound; it is reclaimed as its policy says",
-    SafeRow.PROVISIONING: "D2: a provisioner was asked and cannot be called back; its volume goes to this claim",
+    SafeRow.HALF_BOUND: reasons.RETAINED_HALF_BOUND,
+    SafeRow.NAMED: reasons.RETAINED_NAMED,
+    SafeRow.BOUND: reasons.RETAINED_BOUND,
+    SafeRow.NOT_OURS: reasons.RETAINED_NOT_OURS,
+    SafeRow.CLAIM_GONE_LATE: reasons.RETAINED_CLAIM_GONE_LATE,
+    SafeRow.PROVISIONING: reasons.RETAINED_PROVISIONING,
 }
-"""Why a leg is retained: what users read in `audit retained`."""
+"""Why a leg is retained."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,22 @@ nothing. The store calls it in the transaction of every event that touches a bin
 crash. `record_leg` and `record_pod` are total: a late, repeated or stale outcome writes no event.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
 
+from volsched.binding.rules.effects import (
+    ANNOTATE,
+    PREBIND,
+    RELEASE,
+    UNNOMINATE,
+    LegOutcome,
+    PodOutcome,
+    binding_effect,
+    effects_of,
+    is_unnominated,
+    leg_effect,
+)
 from volsched.binding.rules.foreign_notice import tell_effect
 from volsched.binding.rules.leg_conditions import Bound, Failed, judge_leg, judge_pod, judge_reserved
 from volsched.binding.rules.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
@@ -20,6 +32,7 @@ from volsched.binding.rules.reasons import (
     RESERVATION_EXPIRED,
     RESERVATION_LOST,
     RETAIN_ASKED,
+    claim_keeps_writes,
     release_given_up,
 )
 from volsched.kube.manifest import annotations, claim_is_bound, spec, status, uid
@@ -43,10 +56,6 @@ from volsched.log.events.fold import (
 from volsched.objects.rules.object_events import changed_event
 from volsched.scheduling.rules.attempts import nomination
 
-PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
-"""Kinds of effects; each has the queue of its name."""
-NOMINATE, UNNOMINATE = "nominate", "unnominate"
-"""Before the first write of a staged binding, in the queue of writes; after its rollback, in that of releases."""
 TIME_TO_WRITE_US = 60_000_000
 TIME_TO_BIND_US = 600_000_000
 """For a pod that is on its node already: the rest of a lease says nothing about how long its volumes take."""
@@ -54,34 +63,6 @@ VOLUME_RETAINED = "VolumeRetained"
 """The reason of the event about a claim whose leg could not be undone."""
 Stage = Literal["PreBind", "Bind"]
 """Where a decision failed, in the reference's terms: binding its volumes, or binding the pod."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegOutcome:
-    """The result of a leg's write or release."""
-
-    phase: LegPhase
-    reason: str | None = None
-    rv: str | None = None
-    given: bool = False
-    """The volume pointed at the claim before: nothing was written, so the assumption must be removed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodOutcome:
-    bound: bool
-    reason: str | None = None
-    leg: int | None = None
-    """The leg that prevents the pod's binding."""
-    stays_free: bool = False
-    """Its claims are bound and its gate is gone; the pod's own scheduler places it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NominationOutcome:
-    """The pod shows its future node, or shows it no more; `reason`: why it cannot."""
-
-    reason: str | None = None
 
 
 _MOVES = {
@@ -135,7 +116,7 @@ def _told_retained(
     claim = living(states, f"claim/{leg.claim}")
     if claim is None or origin_version(claim) is None or uid(claim.manifest or {}) != leg.claim_uid:
         return ()
-    message = f"binding {binding} was rolled back and this claim keeps what was written: {outcome.reason}"
+    message = claim_keeps_writes(binding, outcome.reason)
     return (
         tell_effect(
             f"{binding}/{index}", kind="PersistentVolumeClaim", key=leg.claim, uid=leg.claim_uid,
@@ -263,24 +244,6 @@ def goes_on(state: State | None) -> bool:
     return isinstance(state, BindingState) and state.state == Phase.COMPENSATING
 
 
-def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
-    """The work that must be queued, or done, while the binding is in this state."""
-    if not state.open or state.state == Phase.RESERVED:
-        return ()
-    if state.state == Phase.COMMITTING:
-        streams = (pod_stream(state), node_stream(state), *(it for leg in state.legs for it in _streams(leg)))
-        return (_effect(binding, "pod", BIND_POD, {"streams": streams}),)
-    if state.state == Phase.PREBINDING and _is_unnominated(state):
-        return (_effect(binding, "nomination", NOMINATE, {"streams": (pod_stream(state),)}, queue=PREBIND),)
-    effects = []
-    for index, leg in enumerate(state.legs):
-        if leg.state == LegPhase.ASSUMED:
-            effects.append(_leg_effect(binding, index, ANNOTATE if leg.dynamic else PREBIND, leg))
-        elif leg.state == LegPhase.RELEASING:
-            effects.append(_leg_effect(binding, index, RELEASE, leg))
-    return tuple(effects)
-
-
 def moved(
     binding: str,
     phase: Phase,
@@ -340,7 +303,7 @@ def _move_forward(binding: str, state: BindingState, states: States) -> Decision
             events.append(_leg_moved(binding, index, phase, volume=verdict.volume))
         phases.append(phase)
     if state.state == Phase.PREBINDING:
-        if LegPhase.ASSUMED in phases or (LegPhase.PLANNED in phases and _is_unnominated(state)):
+        if LegPhase.ASSUMED in phases or (LegPhase.PLANNED in phases and is_unnominated(state)):
             return Decision(events=tuple(events))
         if LegPhase.PLANNED in phases:
             stage = _next_stage(binding, state)
@@ -384,14 +347,8 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
     effects: tuple[NewEffect, ...] = ()
     if pod is not None and origin_version(pod) is not None and any(leg.owner for leg in state.legs):
         streams = (pod_stream(state),)
-        effects = (_effect(binding, "nomination", UNNOMINATE, {"streams": streams}, queue=RELEASE),)
+        effects = (binding_effect(binding, "nomination", UNNOMINATE, {"streams": streams}, queue=RELEASE),)
     return Decision(events=(*freed, moved(binding, Phase.ROLLED_BACK, reason=state.reason)), effects=effects)
-
-
-def _is_unnominated(state: BindingState) -> bool:
-    """No leg of a staged plan has been queued yet."""
-    owned = [leg.state for leg in state.legs if leg.owner]
-    return bool(owned) and all(phase == LegPhase.PLANNED for phase in owned)
 
 
 def _next_stage(binding: str, state: BindingState) -> Decision:
@@ -403,7 +360,7 @@ def _next_stage(binding: str, state: BindingState) -> Decision:
     planned = [(index, leg) for index, leg in enumerate(state.legs) if leg.state == LegPhase.PLANNED]
     chosen = [it for it in planned if not it[1].dynamic] or planned
     moves = [_leg_moved(binding, index, LegPhase.ASSUMED) for index, _ in chosen]
-    effects = [_leg_effect(binding, index, ANNOTATE if leg.dynamic else PREBIND, leg) for index, leg in chosen]
+    effects = [leg_effect(binding, index, ANNOTATE if leg.dynamic else PREBIND, leg) for index, leg in chosen]
     return Decision(events=tuple(moves), effects=tuple(effects))
 
 
@@ -425,31 +382,11 @@ def _failed(binding: str, reason: str | None, *, stage: Stage = "PreBind", leg: 
 
 
 def _releasing(binding: str, index: int, leg: LegState, guards: Guards) -> Decision:
-    effect = _leg_effect(binding, index, RELEASE, leg)
+    effect = leg_effect(binding, index, RELEASE, leg)
     if not guards.lanes:
         effect = replace(effect, lane=f"{effect.lane}/{RELEASE}")
     move = _leg_moved(binding, index, LegPhase.RELEASING, reason=leg.reason)
     return Decision(events=(move,), effects=(effect,))
-
-
-def _streams(leg: LegState) -> tuple[str, ...]:
-    return (f"claim/{leg.claim}",) if leg.volume is None else (f"claim/{leg.claim}", f"volume/{leg.volume}")
-
-
-def _leg_effect(binding: str, index: int, kind: str, leg: LegState) -> NewEffect:
-    return _effect(binding, str(index), kind, {"leg": index, "streams": _streams(leg)})
-
-
-def _effect(binding: str, part: str, kind: str, data: Mapping[str, Any], *, queue: str | None = None) -> NewEffect:
-    """`streams` in the data: the objects that the act reads, so that they can be loaded beforehand."""
-    return NewEffect(
-        key=f"{binding}/{part}/{kind}",
-        lane=f"{binding}/{part}",
-        queue=queue or kind,
-        kind=kind,
-        data=data,
-        binding=binding,
-    )
 
 
 def _leg_moved(
