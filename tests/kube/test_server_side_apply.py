@@ -52,7 +52,7 @@ def test_a_set_of_fields_is_what_its_spelling_says(pod: Pod) -> None:
 
 
 @given(PODS, PODS)
-def test_what_has_changed_is_told_both_ways(old: Pod, new: Pod) -> None:
+def test_what_has_changed_is_reported_both_ways(old: Pod, new: Pod) -> None:
     forth, back = field_changes(old, new, POD), field_changes(new, old, POD)
     assert forth.removed <= back.changed
     assert back.removed <= forth.changed

@@ -63,6 +63,13 @@ FENCE = "volsched.io/fence"
 """Its value is new with every fence: only a write that changes something gives the object another version."""
 SCHEDULER_NAME = "volsched"
 """The schedulerName of pods that are ours on every cluster."""
+DEFAULT_SCHEDULER = "default-scheduler"
+OUR_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
+"""Values of schedulerName that mean us, where the cluster is our own."""
+ATTACHED_SCHEDULERS = (SCHEDULER_NAME,)
+"""The same on a cluster that has a scheduler of its own."""
+CLUSTER_SCHEDULERS = ("", DEFAULT_SCHEDULER)
+"""Values that mean that scheduler of a cluster."""
 GATE = "volsched.io/volumes"
 """A scheduling gate: the pod's own scheduler waits until we have bound its claims."""
 GAVE_UP = "volsched.io/gave-up"

@@ -26,7 +26,7 @@ def shown(value: Any) -> str:
     if isinstance(value, dict | list | tuple) and value:
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
-        value = _shortened(value, SHOWN_MAX)
+        value = shortened(value, SHOWN_MAX)
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if text.isprintable() else json.dumps(value, default=str)
 
@@ -117,16 +117,16 @@ class ManifestError(Exception):
         return "\n".join(problem_lines(self.problems))
 
 
-def _shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _one_line(text: str) -> str:
-    text = _shortened(text, MESSAGE_MAX)
+    text = shortened(text, MESSAGE_MAX)
     if text.isprintable():
         return text
     escaped = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-    return _shortened(escaped, MESSAGE_MAX)
+    return shortened(escaped, MESSAGE_MAX)
 
 
 class ConfigurationError(Exception):

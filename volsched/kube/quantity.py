@@ -124,3 +124,8 @@ def _canonical(quantity: Quantity) -> str:
     if quantity.family is SuffixFamily.EXPONENT:
         return f"{nano}e{power}" if power else str(nano)
     return f"{nano}{_DECIMAL_BY_POWER[power]}"
+
+
+def bytes_text(size: int) -> str:
+    """So many bytes as people write them: `10Gi`."""
+    return str(Quantity(size * NANO, SuffixFamily.BINARY))

@@ -159,7 +159,7 @@ def delete(
 
     def decide(states: States) -> AdmittedWrite:
         return admit_deletion(
-            states.get(stream), kind_, key, origin=author.origin, now=author.now, uid=uid, rv=version, grace=grace,
+            states.get(stream), kind_, key, now=author.now, uid=uid, rv=version, grace=grace,
             finalizer=_FINALIZERS.get(dependents),
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ from volsched.kube.workloads import Node
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, States, living
 from volsched.log.events.streams import stream_of
-from volsched.objects.rules.field_check import refuse_fields
+from volsched.objects.rules.field_check import refuse_fields, refuse_types
 from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
 from volsched.objects.rules.object_events import (
     FieldsOwnedError,
@@ -233,8 +233,9 @@ class Origin(StrEnum):
     API = "api"
     """A request. It chooses how strict the field check is, which was therefore done before, by the same rule."""
     CONTROLLER = "controller"
-    """A controller's change of admitted objects: it may change what people may not, and only the object itself is
-    checked."""
+    """What a controller creates is judged like a person's manifest, but for unknown fields: it copies them from
+    objects that were admitted with them, by a newer program or a lenient request. It may change what people may
+    not, and of its changes only the object itself is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +285,13 @@ class Creation:
 
     @property
     def _namespace_streams(self) -> tuple[str, ...]:
-        asks = self.kind.namespaced and self.origin is not Origin.CONTROLLER
-        return (namespace_stream(self.key.partition("/")[0]),) if asks else ()
+        return (namespace_stream(self.key.partition("/")[0]),) if self.kind.namespaced else ()
 
     def admit(self, states: States) -> AdmittedWrite:
         kind = self.kind.name
-        if self.origin is Origin.PERSON:
-            refuse_fields(self.kind, self.manifest)
+        if self.origin is not Origin.API:
+            check = refuse_types if self.origin is Origin.CONTROLLER else refuse_fields
+            check(self.kind, self.manifest)
         for stream in self._namespace_streams:
             refuse = refuse_namespace if self.origin is Origin.API else refuse_terminating_namespace
             refuse(stream.partition("/")[2], states)
@@ -384,7 +385,6 @@ def admit_deletion(
     kind: Kind,
     key: str,
     *,
-    origin: Origin,
     now: str,
     uid: str | None = None,
     rv: str | None = None,
@@ -392,7 +392,6 @@ def admit_deletion(
     finalizer: str | None = None,
 ) -> AdmittedWrite:
     """`uid`, `rv`, `grace` and `finalizer`: as in `delete_object`."""
-    if origin is not Origin.CONTROLLER:
-        refuse_immortal_namespace(kind.name, key)
+    refuse_immortal_namespace(kind.name, key)
     event = delete_object(state, kind, key, now=now, uid=uid, rv=rv, grace=grace, finalizer=finalizer)
     return AdmittedWrite(event)

@@ -5,6 +5,7 @@ the list of disrupted pods, which Kubernetes keeps in the budget, is not needed.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from volsched.kube.kinds import KINDS
@@ -84,7 +85,8 @@ def _charged(pod: Manifest, budgets: Mapping[str, State | None], now: str) -> tu
     before = status(budget)
     _refuse(budget, before)
     left = {**before, "disruptionsAllowed": int(before["disruptionsAllowed"]) - 1}
-    return (changed_event(stream, {"status": with_condition(left, now)}),)
+    # The caller asked to evict the pod; that the budget allows one fewer follows from it.
+    return (replace(changed_event(stream, {"status": with_condition(left, now)}), is_consequence=True),)
 
 
 def _living(budgets: Mapping[str, State | None]) -> Iterable[tuple[str, Manifest]]:

@@ -54,8 +54,12 @@ def field_faults(kind: Kind, manifest: Manifest, before: Manifest | None = None)
 
 def refuse_fields(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> None:
     """As `field_faults` says it; a value that cannot be read is reported alone."""
+    refuse_types(kind, manifest, before)
+    if unknown := field_faults(kind, manifest, before):
+        raise UndecodableError(kind, strict_error(unknown))
+
+
+def refuse_types(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> None:
     why = wrong_type(kind, manifest, before)
-    if why is None and (unknown := field_faults(kind, manifest, before)):
-        why = strict_error(unknown)
     if why is not None:
         raise UndecodableError(kind, why)

@@ -1,4 +1,4 @@
-"""The same manifest gets the same answer at every door: CLI, HTTP, library, and the port's local adapter.
+"""The same manifest gets the same answer at every door: CLI, HTTP, library, controllers, the port's local adapter.
 
 The reasons are the same to the letter, but for what each door puts around them. One difference remains: a field of
 a wrong type is reported by the reader of files with all others of the file and a remedy, and by the doors that get
@@ -10,7 +10,8 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,27 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.support.clusters import claim, node, pod, volume
+from tests.objects.write_door_cases import (
+    CHANGED,
+    CLASS,
+    CREATED,
+    SET,
+    ZONE,
+    Case,
+    app_,
+    but,
+    data,
+    meta,
+    nested,
+    spec,
+)
+from tests.support.clusters import claim, node
 from tests.support.fresh_stores import unsynced
 from tests.support.serving import collection, served
 from volsched.cli.app import app
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import CallRefusedError as PortRefusedError
-from volsched.kube.kinds import key_of
+from volsched.kube.kinds import KINDS, key_of
 from volsched.kube.patches import merged
 from volsched.kube.problems import ManifestError
 from volsched.library import Engine, RefusedError
@@ -36,201 +51,13 @@ from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.objects.object_write import Author
-from volsched.objects.rules.object_events import deleted_event
+from volsched.objects.rules.object_events import ObjectError, deleted_event
+from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.clock import system_clock
 from volsched.runtime.system import local_cluster
 
 Manifest = dict[str, Any]
-ZONE = "topology.kubernetes.io/zone"
 GIVEN_BY_STORE = ("uid", "creationTimestamp", "resourceVersion")
-CLASS: Manifest = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "fixed"},
-    "provisioner": "x.io/p",
-}
-SET: Manifest = {
-    "apiVersion": "apps/v1",
-    "kind": "StatefulSet",
-    "metadata": {"name": "set", "namespace": "default"},
-    "spec": {
-        "serviceName": "set",
-        "replicas": 1,
-        "selector": {"matchLabels": {"app": "set"}},
-        "template": {
-            "metadata": {"labels": {"app": "set"}},
-            "spec": {"containers": [{"name": "main", "image": "app:1"}]},
-        },
-    },
-}
-
-
-# --- manifests ------------------------------------------------------------------------------------------
-
-
-def but(manifest: Manifest, patch: Mapping[str, Any]) -> Manifest:
-    """The manifest with some fields as they should, or should not, be; None takes a field away."""
-    return dict(merged(copy.deepcopy(manifest), patch))
-
-
-def disk(patch: Mapping[str, Any]) -> Manifest:
-    return but(volume("disk", "10Gi", "n1"), patch)
-
-
-def data(patch: Mapping[str, Any]) -> Manifest:
-    return but(claim("data", "1Gi"), patch)
-
-
-def app_(patch: Mapping[str, Any]) -> Manifest:
-    return but(pod("app"), patch)
-
-
-def spec(**fields: Any) -> dict[str, Any]:
-    return {"spec": fields}
-
-
-def meta(**fields: Any) -> dict[str, Any]:
-    return {"metadata": fields}
-
-
-def ref(name: str, **fields: str) -> dict[str, Any]:
-    return {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": "shop", "name": name, **fields}}
-
-
-def nested(levels: int) -> dict[str, Any]:
-    return {"below": nested(levels - 1)} if levels else {}
-
-
-@dataclass(frozen=True)
-class Case:
-    manifest: Manifest
-    reason: str | None = None
-    """A part of why it is refused; None: it is accepted."""
-    reader: bool = False
-    """A value of a wrong type: the reader of files reports it in its own words."""
-    holds: Mapping[str, Any] = field(default_factory=dict)
-    """A merge patch that changes nothing of what is stored: a part of it."""
-    before: Manifest | None = None
-    """There already: the manifest changes it."""
-
-
-CREATED = {
-    "node": Case(node("plain")),
-    "class": Case(but(CLASS, meta(name="new"))),
-    "namespace": Case({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh"}}),
-    "statefulset": Case(SET),
-    "volume": Case(disk({})),
-    "claim of a class that is not there": Case(data(spec(storageClassName="nowhere"))),
-    "claim without a class": Case(data(spec(storageClassName=None))),
-    "claim for one pod": Case(data(spec(accessModes=["ReadWriteOncePod"]))),
-    "claim in another namespace": Case(data(meta(namespace="shop"))),
-    "pod with a claim": Case(but(pod("app", "data"), {})),
-    "pod with a gate": Case(app_(spec(schedulingGates=[{"name": "x.io/wait"}]))),
-    "size as a number": Case(disk(spec(capacity={"storage": 1073741824}))),
-    "status is dropped": Case(disk({"status": {"phase": "Bound"}}), holds={"status": {"phase": "Pending"}}),
-    "finalizers are kept": Case(
-        data(meta(finalizers=["x.io/mine"])),
-        holds=meta(finalizers=["x.io/mine", "kubernetes.io/pvc-protection"]),
-    ),
-    "bookkeeping of another server is dropped": Case(
-        data(meta(managedFields=[{"manager": "kubectl"}], selfLink="/x")), holds=meta(managedFields=None)
-    ),
-    "volume reserved by name": Case(disk(spec(**ref("any")))),
-    "volume of a claim that lives": Case(disk(spec(**ref("known", uid="uid-known")))),
-    "volume of a claim that lived": Case(disk(spec(**ref("lived", uid="uid-lived")))),
-    "volume of an unknown claim": Case(
-        disk(spec(**ref("known", uid="uid-other"))), "names a claim that this store has never seen"
-    ),
-    "zone label becomes an affinity": Case(
-        disk({**meta(labels={ZONE: "a"}), **spec(nodeAffinity=None, local=None, hostPath={"path": "/disk"})}),
-        holds=spec(
-            nodeAffinity={
-                "required": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}]
-                }
-            }
-        ),
-    ),
-    "zone label beside an affinity": Case(disk(meta(labels={ZONE: "a"}))),
-    "priority of a class": Case(app_(spec(priorityClassName="high")), holds=spec(priority=1000)),
-    "priority of the system": Case(
-        app_(spec(priorityClassName="system-node-critical")), holds=spec(priority=2_000_001_000)
-    ),
-    "priority class that nobody defined": Case(
-        app_(spec(priorityClassName="nope")), "no PriorityClass with name nope was found"
-    ),
-    "priority without a class": Case(
-        app_(spec(priority=7)), "the integer value of priority (7) must not be provided"
-    ),
-    "namespace that is going": Case(data(meta(namespace="dying")), "because it is being terminated"),
-    "unknown field": Case(app_(spec(frobs=1)), 'strict decoding error: unknown field "spec.frobs"'),
-    "unknown field of metadata": Case(
-        data(meta(lables={"a": "b"})), 'strict decoding error: unknown field "metadata.lables"'
-    ),
-    "unread field of a wrong type": Case(
-        app_(spec(containers=[{"name": "main", "image": "app", "tty": "yes"}])), "cannot unmarshal string"
-    ),
-    "list that is a text": Case(app_(spec(containers="main")), "cannot unmarshal string", reader=True),
-    "bad quantity": Case(disk(spec(capacity={"storage": "10Gib"})), "quantities must match", reader=True),
-    "negative size": Case(data(spec(resources={"requests": {"storage": "-1Gi"}})), "greater than zero"),
-    "no size": Case(data(spec(resources=None)), "spec.resources"),
-    "no access modes": Case(data(spec(accessModes=[])), "spec.accessModes"),
-    "one pod beside others": Case(
-        data(spec(accessModes=["ReadWriteOncePod", "ReadWriteOnce"])), "spec.accessModes"
-    ),
-    "bad name": Case(disk(meta(name="Bad_Name")), "metadata.name"),
-    "bad label": Case(data(meta(labels={"a": "not valid!"})), "metadata.labels"),
-    "bad operator of a selector": Case(
-        disk(
-            spec(
-                nodeAffinity={
-                    "required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]}
-                }
-            )
-        ),
-        "operator",
-    ),
-    "bad binding mode": Case(but(CLASS, {"volumeBindingMode": "Later"}), "volumeBindingMode"),
-    "no containers": Case(app_(spec(containers=[])), "spec.containers"),
-    "too large": Case(data(meta(annotations={"a": "x" * 300_000})), "metadata.annotations"),
-}
-GROWN: Manifest = {"volumeName": "disk", "resources": {"requests": {"storage": "2Gi"}}}
-CHANGED = {
-    "label": Case(data(meta(labels={"a": "b"})), before=data({}), holds=meta(labels={"a": "b"})),
-    "nothing": Case(data({}), before=data({})),
-    "image of a pod": Case(
-        app_(spec(containers=[{"name": "main", "image": "app:2"}])),
-        before=app_(spec(containers=[{"name": "main", "image": "app:1"}])),
-    ),
-    "template of a set": Case(
-        but(SET, spec(template={"spec": {"containers": [{"name": "main", "image": "app:2"}]}})), before=SET
-    ),
-    "service of a set": Case(but(SET, spec(serviceName="other")), "field is immutable", before=SET),
-    "volumes of a pod": Case(
-        app_(spec(volumes=[{"name": "v", "emptyDir": {}}])), "pod updates may not change fields", before=app_({})
-    ),
-    "class of a claim": Case(data(spec(storageClassName="other")), "spec is immutable", before=data({})),
-    "source of a volume": Case(
-        disk(spec(local={"path": "/elsewhere"})), "spec.persistentvolumesource is immutable", before=disk({})
-    ),
-    "provisioner of a class": Case(but(CLASS, {"provisioner": "y.io/p"}), "provisioner", before=CLASS),
-    "size where the class says nothing": Case(
-        data(spec(storageClassName="fixed", **GROWN)),
-        "only dynamically provisioned pvc can be resized",
-        before=data(spec(storageClassName="fixed", volumeName="disk")),
-    ),
-    "size where the class allows it": Case(
-        data(spec(storageClassName="growing", **GROWN)),
-        "volume expansion is not supported yet",
-        before=data(spec(storageClassName="growing", volumeName="disk")),
-    ),
-    "size of a claim that is not bound": Case(
-        data(spec(resources=GROWN["resources"])), "spec is immutable", before=data({})
-    ),
-    "new unknown field": Case(
-        data(spec(frobs=1)), 'strict decoding error: unknown field "spec.frobs"', before=data({})
-    ),
-}  # fmt: skip
 
 
 # --- doors ----------------------------------------------------------------------------------------------
@@ -246,11 +73,16 @@ def timeless(value: Any) -> Any:
     return [timeless(part) for part in value] if isinstance(value, list) else value
 
 
+Remove = Callable[[str, str], str | None]
+"""Why the object of that kind and key may not be deleted there; None: it is deleted."""
+
+
 @dataclass(frozen=True)
 class Door:
     database: Database
     create: Send | None
     change: Send | None
+    delete: Remove | None = None
 
     @property
     def cluster(self) -> LocalCluster:
@@ -318,24 +150,84 @@ def library(database: Database) -> Send:
     engine = Engine(database)
 
     def send(manifest: Manifest) -> str | None:
-        try:
-            engine.apply(manifest)
-        except (RefusedError, ManifestError) as error:
-            return str(error)
-        return None
+        return raised(partial(engine.apply, manifest), RefusedError, ManifestError)
 
     return send
 
 
 def port(cluster: LocalCluster) -> Send:
     def send(manifest: Manifest) -> str | None:
-        try:
-            cluster.create(manifest["kind"], manifest)
-        except PortRefusedError as error:
-            return str(error)
-        return None
+        return raised(partial(cluster.create, manifest["kind"], manifest), PortRefusedError)
 
     return send
+
+
+def controller(database: Database) -> Send:
+    """As provisioners, node agent and the controllers of workloads create objects."""
+
+    def send(manifest: Manifest) -> str | None:
+        kind, author = manifest["kind"], door.controller("controller/test", system_clock())
+        (around,) = read_surroundings(database, [Subject(kind, "", manifest)], zonal_upgrade=True)
+        return refusal(database, door.create(kind, manifest, author, uid="uid", around=around).command)
+
+    return send
+
+
+def raised(call: Callable[[], object], *refusals: type[Exception]) -> str | None:
+    try:
+        call()
+    except refusals as error:
+        return str(error)
+    return None
+
+
+def refusal(database: Database, command: Command) -> str | None:
+    (outcome,) = execute(database, [command], now=system_clock())
+    return str(outcome) if isinstance(outcome, Exception) else None
+
+
+def cli_delete(path: Path) -> Remove:
+    def remove(kind: str, key: str) -> str | None:
+        namespace, _, name = key.rpartition("/")
+        words = ["delete", kind, name, *(["-n", namespace] if namespace else []), "--db", str(path)]
+        said = CliRunner().invoke(app, words, env={"NO_COLOR": "1", "COLUMNS": "9999"})
+        return None if said.exit_code == 0 else said.stderr
+
+    return remove
+
+
+def http_delete(http: httpx.Client) -> Remove:
+    def remove(kind: str, key: str) -> str | None:
+        namespace, _, name = key.rpartition("/")
+        manifest = {
+            "apiVersion": KINDS[kind].api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}
+        }  # fmt: skip
+        answer = http.delete(f"{collection(manifest)}/{name}")
+        return None if answer.status_code in (200, 202) else str(answer.json()["message"])
+
+    return remove
+
+
+def library_delete(database: Database) -> Remove:
+    def remove(kind: str, key: str) -> str | None:
+        return raised(partial(Engine(database).delete, kind, key), ObjectError)
+
+    return remove
+
+
+def port_delete(cluster: LocalCluster) -> Remove:
+    def remove(kind: str, key: str) -> str | None:
+        return raised(partial(cluster.delete, kind, key), PortRefusedError)
+
+    return remove
+
+
+def controller_delete(database: Database) -> Remove:
+    def remove(kind: str, key: str) -> str | None:
+        author = door.controller("controller/test", system_clock())
+        return refusal(database, door.delete(kind, key, author).command)
+
+    return remove
 
 
 def http_create(http: httpx.Client) -> Send:
@@ -363,18 +255,21 @@ def http_patch(http: httpx.Client) -> Send:
 def doors(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[dict[str, Door]]:
     base = tmp_path_factory.mktemp("doors")
     stores: dict[str, Database] = {}
-    for name in ("cli apply", "cli create", "http", "port", "library"):
+    for name in ("cli apply", "cli create", "http", "port", "library", "controller"):
         shutil.copyfile(migrated_file, base / f"{name}.db")
         stores[name] = seeded(base / f"{name}.db")
     with served(stores["http"]) as api:
         applied, created = cli("apply", base / "cli apply.db"), cli("create", base / "cli create.db")
         asked = library(stores["library"])
+        own = stores["controller"]
+        port_cluster = Door(stores["port"], None, None).cluster
         yield {
-            "cli apply": Door(stores["cli apply"], applied, applied),
+            "cli apply": Door(stores["cli apply"], applied, applied, cli_delete(base / "cli apply.db")),
             "cli create": Door(stores["cli create"], created, None),
-            "http": Door(stores["http"], http_create(api.http), http_patch(api.http)),
-            "port": Door(stores["port"], port(Door(stores["port"], None, None).cluster), None),
-            "library": Door(stores["library"], asked, asked),
+            "http": Door(stores["http"], http_create(api.http), http_patch(api.http), http_delete(api.http)),
+            "port": Door(stores["port"], port(port_cluster), None, port_delete(port_cluster)),
+            "library": Door(stores["library"], asked, asked, library_delete(stores["library"])),
+            "controller": Door(own, controller(own), None, controller_delete(own)),
         }
     for database in stores.values():
         database.close()
@@ -400,6 +295,11 @@ def core(said: str) -> str:
 def test_what_is_created_gets_the_same_answer_everywhere(doors: dict[str, Door], name: str) -> None:
     case = CREATED[name]
     said = {at: it.create(copy.deepcopy(case.manifest)) for at, it in doors.items() if it.create is not None}
+    if case.kept_by_controllers:
+        assert said.pop("controller") is None
+        stored = doors["controller"].stored(case.manifest)
+        assert merged(stored, case.holds) == stored
+        doors["controller"].forget(case.manifest)
     judge(doors, case, said)
 
 
@@ -418,6 +318,45 @@ def test_what_is_changed_gets_the_same_answer_everywhere(doors: dict[str, Door],
         it.forget(case.before)
         if case.before["metadata"]["name"] == "fixed":
             _must(it.database, door.create("StorageClass", CLASS, BY, uid="uid-fixed").command)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "before", "reason"),
+    [
+        ("PersistentVolumeClaim", "default/data", data({}), None),
+        ("PersistentVolumeClaim", "default/data", data(meta(finalizers=["x.io/mine"])), None),
+        ("StatefulSet", "default/set", SET, None),
+        ("PersistentVolumeClaim", "shop/none", None, "not found"),
+        ("PersistentVolume", "none", None, "not found"),
+        ("Namespace", "default", None, "this namespace may not be deleted"),
+        ("Namespace", "kube-system", None, "this namespace may not be deleted"),
+    ],
+)
+def test_what_is_deleted_gets_the_same_answer_everywhere(
+    doors: dict[str, Door], kind: str, key: str, before: Manifest | None, reason: str | None
+) -> None:
+    at_doors = {at: it for at, it in doors.items() if it.delete is not None}
+    assert len(at_doors) == 5
+    for at_door in at_doors.values() if before is not None else ():
+        _must(at_door.database, door.create(kind, before or {}, BY, uid="uid-before").command)
+    said = {at: it.delete(kind, key) for at, it in at_doors.items() if it.delete is not None}
+    if reason is not None:
+        assert all(reason in (text or "") for text in said.values()), said
+        return
+    assert said == dict.fromkeys(said)
+    left = [without_times(it.cluster.get(kind, key)) for it in at_doors.values()]
+    assert left == [left[0]] * len(left)
+    for at_door in at_doors.values():
+        at_door.forget(before or {})
+
+
+def without_times(manifest: Manifest | None) -> Manifest | None:
+    """Without what differs from store to store."""
+    if manifest is None:
+        return None
+    kept = set(manifest["metadata"]) - {*GIVEN_BY_STORE, "deletionTimestamp"}
+    going = "deletionTimestamp" in manifest["metadata"]
+    return {**timeless(manifest), "metadata": {name: manifest["metadata"][name] for name in kept}, "going": going}
 
 
 def judge(doors: dict[str, Door], case: Case, said: Mapping[str, str | None]) -> None:
