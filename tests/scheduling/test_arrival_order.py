@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from tests.support.fresh_stores import unsynced
-from volsched.log.database import Database, open_database
+from tests.support.fresh_stores import unsynced_store
+from volsched.log.database import Database
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.runtime.clock import SECOND
 
@@ -56,8 +56,7 @@ quick = settings(max_examples=8, deadline=None, suppress_health_check=[HealthChe
 def store(directory: Path, migrated_file: Path) -> Iterator[Database]:
     path = directory / f"{next(numbers)}.db"
     shutil.copyfile(migrated_file, path)
-    with closing(open_database(f"sqlite:///{path}")) as opened:
-        unsynced(opened)
+    with unsynced_store(path) as opened:
         yield opened
 
 

@@ -240,13 +240,13 @@ def test_match_fields_of_a_volume_are_enforced_on_request() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_field_and_the_remedy(document: Any, problem: str) -> None:
+def test_a_mistake_is_reported_with_its_field_and_the_remedy(document: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError) as told:
         configure(document, find=lambda _: None)
     assert told.value.problems == [problem]
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     plugins = {"NodeName": {"weight": 1}, "Nothing": {}}
     with pytest.raises(ConfigurationError) as told:
         configure({"profile": "y", "profiles": [{"name": "x", "plugins": plugins}]}, find=lambda _: None)
@@ -377,7 +377,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         configuration(tmp_path / "gone.yaml")
 
 
-def test_a_variable_that_is_wrong_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_wrong_is_reported_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOLSCHED_SCHEDULER_SHARE", "9/4")
     monkeypatch.setenv("VOLSCHED_LEASE_SECONDS", "0")
     with pytest.raises(ConfigurationError) as error:

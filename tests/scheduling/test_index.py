@@ -93,7 +93,7 @@ def test_without_nodes_nothing_is_available() -> None:
     assert (made.status.code, made.status.reasons) == (Code.UNRESOLVABLE, ("no nodes available to schedule pods",))
 
 
-def test_a_missing_claim_is_told_in_the_words_of_the_rules() -> None:
+def test_a_missing_claim_is_reported_in_the_words_of_the_rules() -> None:
     reasons = cluster().decide(pod("gone")).status.reasons
     assert reasons == ('0/2 nodes are available: persistentvolumeclaim "gone" not found.',)
 

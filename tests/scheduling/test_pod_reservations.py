@@ -1,11 +1,12 @@
 """Reservations in a whole system: held against everybody, confirmed into a binding, and never leaked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.store_samples import commit
 from volsched.binding.recovery import recover
 from volsched.binding.rules.reservations import GatedError
 from volsched.log.commands import Command, Done
@@ -14,7 +15,6 @@ from volsched.log.effects import list_effects
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import Decision
 from volsched.log.integrity.verify import verify
-from volsched.log.transaction import execute
 from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
@@ -55,10 +55,7 @@ class Scene(Stepped):
         return Reserver(self.database, self.append, lambda: next(self.names))
 
     def append(self, command: Command) -> Done:
-        (outcome,) = execute(self.database, [command], now=self.now)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        return commit(self.database, command, now=self.now)
 
     def reserve(self, name: str = "db", seconds: int = 60, **asked: Any) -> str | ReservationRefused:
         wanted = ReservationRequest(pod=f"default/{name}", seconds=seconds, **asked)
@@ -244,12 +241,6 @@ def test_what_the_same_actor_wrote_since_makes_a_decision_worthless(local: Scene
 
 
 POINTS = ("commit.before", "commit.after")
-
-
-@pytest.fixture
-def disarmed() -> Iterator[None]:
-    yield
-    fault_points.arm(None, drill=False)
 
 
 @pytest.mark.usefixtures("disarmed")

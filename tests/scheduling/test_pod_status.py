@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod
-from volsched.cluster.port import whole
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND
@@ -28,10 +27,6 @@ def status(stepped: Stepped) -> dict[str, Any]:
     return found
 
 
-def told(stepped: Stepped, reason: str) -> list[str]:
-    return [it["message"] for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == reason]
-
-
 def made_for(stepped: Stepped) -> dict[str, Any]:
     wanted = stepped.cluster.get("PersistentVolumeClaim", "default/data") or {}
     reference = {"namespace": "default", "name": "data", "uid": wanted["metadata"]["uid"]}
@@ -51,13 +46,13 @@ def test_a_pod_is_nominated_until_its_volumes_are_bound_and_then_says_that_it_is
 ) -> None:
     stepped = asked(database)
     assert status(stepped).get("conditions", []) == [], "it has been neither refused nor placed"
-    assert told(stepped, "Scheduled") == []
+    assert stepped.messages("Scheduled") == []
     stepped.create(made_for(stepped))
     stepped.until(lambda: stepped.node_of("db") == "n")
     assert "nominatedNodeName" not in status(stepped)
     (condition,) = status(stepped)["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
-    assert told(stepped, "Scheduled") == ["Successfully assigned default/db to n"]
+    assert stepped.messages("Scheduled") == ["Successfully assigned default/db to n"]
     assert verify(database).ok
 
 
@@ -68,17 +63,17 @@ def test_a_nomination_is_taken_back_when_the_binding_is(database: Database) -> N
     stepped.settle()
     assert stepped.node_of("db") is None
     assert "nominatedNodeName" not in status(stepped)
-    assert told(stepped, "Scheduled") == []
+    assert stepped.messages("Scheduled") == []
 
 
 def test_a_claim_hears_of_the_pod_that_waits_for_it_though_nothing_else_happens(database: Database) -> None:
     stepped = Stepped(database, [LOCAL, node("n"), claim("data", "1Gi")])
     stepped.settle()
-    assert told(stepped, "WaitForFirstConsumer") == ["waiting for first consumer to be created before binding"]
+    assert stepped.messages("WaitForFirstConsumer") == ["waiting for first consumer to be created before binding"]
     stepped.create(pod("db", "data"))
     end = stepped.now + 20 * SECOND
     while stepped.now < end:
         # Woken by nothing, as an idle process is.
         if not stepped.step():
             stepped.now = stepped.system.rests_until(stepped.now)
-    assert told(stepped, "WaitForPodScheduled") == ["waiting for pod db to be scheduled"]
+    assert stepped.messages("WaitForPodScheduled") == ["waiting for pod db to be scheduled"]

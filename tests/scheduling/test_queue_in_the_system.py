@@ -7,7 +7,7 @@ import pytest
 from pydantic_core import from_json
 
 from tests.support.attempt_reads import attempts, change, condition
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, one_disk, pod, volume
 from volsched.cluster.port import whole
 from volsched.kube.manifest import Manifest
 from volsched.log.database import Database
@@ -31,16 +31,12 @@ def waiting_pod(database: Database) -> Stepped:
     return stepped
 
 
-def told(stepped: Stepped, reason: str) -> list[dict[str, Any]]:
-    return [dict(it) for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == reason]
-
-
 def test_a_pod_that_found_no_node_says_so_with_the_exact_words(database: Database) -> None:
     stepped = waiting_pod(database)
     said = condition(stepped)
     assert said is not None
     assert (said["status"], said["reason"], said["message"]) == ("False", "Unschedulable", NO_VOLUME)
-    (event,) = told(stepped, "FailedScheduling")
+    (event,) = stepped.notices("FailedScheduling")
     assert (event["type"], event["message"]) == ("Warning", NO_VOLUME)
     assert event["involvedObject"]["name"] == "db"
     (attempt,) = attempts(stepped)
@@ -88,7 +84,7 @@ def test_the_same_answer_again_is_only_counted(database: Database) -> None:
     (attempt,) = attempts(stepped)
     assert attempt._mapping["count"] > 3
     assert (stepped.cluster.get("Pod", "default/db") or {})["metadata"]["resourceVersion"] == written
-    assert len(told(stepped, "FailedScheduling")) == 1
+    assert len(stepped.notices("FailedScheduling")) == 1
 
 
 def test_another_answer_is_another_attempt_and_changes_the_condition(database: Database) -> None:
@@ -218,10 +214,10 @@ def test_a_scheduler_that_starts_decides_once_for_every_pod_that_waits(database:
     again.now = stepped.now
     again.settle()
     assert [attempt._mapping["count"] for attempt in attempts(again)] == [1, 1]
-    assert len(told(again, "FailedScheduling")) == 1
+    assert len(again.notices("FailedScheduling")) == 1
 
 
-def test_an_error_is_told_as_one_and_does_not_keep_the_runner_waiting(database: Database) -> None:
+def test_an_error_is_reported_as_one_and_does_not_keep_the_runner_waiting(database: Database) -> None:
     """Its class has no mode, which validation would not let in; a foreign cluster's may."""
     stepped = Stepped(database, [LOCAL, node("node-0"), claim("data", "4Gi"), pod("db", "data")])
     scheduler = stepped.system.scheduler
@@ -246,8 +242,7 @@ def _without_mode(scheduler: Scheduler) -> Any:
 
 
 def test_while_nobody_waits_nothing_is_noted(database: Database) -> None:
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
+    stepped = one_disk(database)
     stepped.create(pod("db", "data"))
     stepped.settle()
     assert stepped.node_of("db") == "node-0"

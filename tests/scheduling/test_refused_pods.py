@@ -52,7 +52,7 @@ def test_the_nodes_of_a_refusal_are_stored_with_it(database: Database) -> None:
     ]
 
 
-def test_what_could_not_be_written_is_told_once_it_can_be(
+def test_what_could_not_be_written_is_reported_once_it_can_be(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An earlier version has left a status that nobody can add to; it keeps no other pod waiting either."""
@@ -67,7 +67,7 @@ def test_what_could_not_be_written_is_told_once_it_can_be(
     assert isinstance(outcome, Done)
     with caplog.at_level(logging.WARNING, logger="volsched.scheduler"):
         stepped.settle()
-    assert 'pod "default/db" was not told why it found no node' in caplog.text
+    assert 'why pod "default/db" found no node could not be recorded' in caplog.text
     assert (attempts(stepped), set(stepped.system.scheduler.waiting())) == ([], {"default/other"})
     change(stepped, "Pod", "default/db", to_status=True, status={})
     stepped.until(lambda: condition(stepped) is not None)

@@ -9,7 +9,7 @@ from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.tail import read_head
-from volsched.questions.source import explained_as_of
+from volsched.questions.source import past_explanation
 from volsched.runtime.clock import SECOND
 
 FIVE_MINUTES = 310
@@ -71,17 +71,17 @@ def test_the_same_message_that_stands_for_something_else_is_stored_anew(database
     assert [it["reasons"][0]["claims"][0]["volume"] for it in (first, last)] == ["small", "nearer"]
 
 
-def test_what_was_stored_is_told_as_of_a_position_even_if_all_is_changed_since(database: Database) -> None:
+def test_what_was_stored_is_reported_as_of_a_position_even_if_all_is_changed_since(database: Database) -> None:
     stepped = waiting(database)
     with database.read() as connection:
         then = read_head(connection).position
     stepped.create(volume("large", "9Gi", "n7"))
     stepped.until(lambda: stepped.node_of("db") == "n7")
-    told = explained_as_of(database, "default/db", as_of=str(then), now=stepped.now)
+    told = past_explanation(database, "default/db", as_of=str(then), now=stepped.now)
     assert (told["node"], told["fits"], told["past"]["outcome"]) == (None, False, "unschedulable")
     assert told["past"]["reasons"][0]["claims"][0]["volume"] == "small"
-    now = explained_as_of(database, "default/db", as_of=f"{then + 1}", now=stepped.now)
+    now = past_explanation(database, "default/db", as_of=f"{then + 1}", now=stepped.now)
     assert now["past"]["attempt"] == told["past"]["attempt"]
     with database.read() as connection:
         end = read_head(connection).position
-    assert explained_as_of(database, "default/db", as_of=str(end), now=stepped.now)["node"] == "n7"
+    assert past_explanation(database, "default/db", as_of=str(end), now=stepped.now)["node"] == "n7"

@@ -1,7 +1,6 @@
 """Several schedulers on one store: whoever is second decides again, and nothing is ever booked twice."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +14,7 @@ from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.runtime import fault_points
 
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    fault_points.arm(None, drill=False)
+pytestmark = pytest.mark.usefixtures("disarmed")
 
 
 def interleaved(first: Stepped, second: Stepped) -> None:

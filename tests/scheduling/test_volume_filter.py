@@ -245,7 +245,7 @@ def test_capacity_objects_are_asked_by_namespace_then_name() -> None:
     assert provision.capacity.key == "a/z"
 
 
-def test_what_other_claims_of_the_pod_take_is_told() -> None:
+def test_what_other_claims_of_the_pod_take_is_reported() -> None:
     claims = [claim(name, "60Gi", cls="dyn") for name in ("x", "y")]
     world = snapshot_of([node("n1"), dynamic_class(), driver(), capacity(), *claims])
     (rejection,) = ask(replace(world, reserved={"csi/cap": 2**30}), pod("x", "y"), "n1").rejections

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.support.clusters import Stepped, claim, node, pod
+from volsched.lab.manifests import storage_class
 
 
 def follow(stepped: Stepped) -> None:
@@ -13,13 +14,7 @@ def follow(stepped: Stepped) -> None:
 
 def capacity_cluster() -> list[dict[str, Any]]:
     driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.example.com"}}
-    made = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "made"},
-        "provisioner": "csi.example.com",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
+    made = storage_class("made", "csi.example.com")
     room = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIStorageCapacity",

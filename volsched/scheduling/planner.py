@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 from typing import Literal
 
-from volsched.binding.rules.plan import Plan, PlannedLeg, outdated, plan
+from volsched.binding.rules.plan import Plan, PlannedLeg, may_outdate, outdated, plan
 from volsched.kube.meta import BIND_TIMEOUT_SECONDS, ON_FAILURE
 from volsched.kube.storage import READ_WRITE_ONCE_POD
 from volsched.kube.workloads import Pod
@@ -90,7 +90,7 @@ def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[
         actor=actor,
         streams=(*entry.plan.streams, attempt_event.stream, *(f"pod/{pod}" for pod in company)),
         decide=decide,
-        precondition=Precondition(scan=Scan(entry.plan.decided_at, outdated(entry.plan))),
+        precondition=Precondition(scan=Scan(entry.plan.decided_at, outdated(entry.plan), concerns=may_outdate)),
     )
 
 

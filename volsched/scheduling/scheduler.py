@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from volsched.kube.meta import SCHEDULER_NAME
+from volsched.kube.meta import OUR_SCHEDULERS
 from volsched.kube.workloads import TERMINATED, Pod
 from volsched.log.commands import Command, ConflictError, Continuation, Done
 from volsched.log.database import Database
@@ -44,13 +44,6 @@ MOST_HALVINGS = 5
 """The batch shrinks while other writers win: a plan that is committed sooner is less often too late."""
 BIND_TIMEOUT_SECONDS = 600
 _VOLUMES = frozenset({VOLUME_BINDING})
-DEFAULT_SCHEDULER = "default-scheduler"
-OURS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
-"""Values of schedulerName that mean us, where the cluster is our own."""
-ATTACHED = (SCHEDULER_NAME,)
-"""The same on a cluster that has a scheduler of its own."""
-THEIRS = ("", DEFAULT_SCHEDULER)
-"""Values that mean that scheduler of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +65,7 @@ class Scheduler:
     batch: int = BATCH
     bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
     queue: Queue = field(default_factory=Queue)
-    names: tuple[str, ...] = OURS
+    names: tuple[str, ...] = OUR_SCHEDULERS
     """Values of schedulerName whose pods are ours."""
     gate: str | None = None
     """With one, pods behind this scheduling gate are ours, whatever their schedulerName: we bind their claims."""
@@ -247,7 +240,9 @@ class Scheduler:
             key, (telling, *asking) = entry.pod.key, islice(outcomes, len(entry.commands))
             if isinstance(telling, Exception):
                 untold.add(key)
-                _log.warning('pod "%s" was not told why it found no node, and is tried again: %s', key, telling)
+                _log.warning(
+                    'why pod "%s" found no node could not be recorded, and is tried again: %s', key, telling
+                )
             for outcome in asking:
                 if isinstance(outcome, Exception):
                     # Decided again at the pod's next attempt.
@@ -306,7 +301,7 @@ class Scheduler:
         return decider(self.owner)
 
 
-def wants_node(pod: Pod, names: Collection[str] = OURS) -> bool:
+def wants_node(pod: Pod, names: Collection[str] = OUR_SCHEDULERS) -> bool:
     """It is ours to place, and has no node yet."""
     return (
         not pod.node_name

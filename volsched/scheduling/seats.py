@@ -1,7 +1,7 @@
 """Seats: how schedulers on one store find out how many they are, and which of them begins with which pods.
 
 A seat is a lease with a number. Who holds one sees the others' in the same table, so that a scaled service shares
-its work without being told its size. As a share is an order and not a fence, a seat that two believe to hold, or
+its work without knowing its size. As a share is an order and not a fence, a seat that two believe to hold, or
 none, costs a decision made twice and nothing else.
 """
 

@@ -183,7 +183,7 @@ class Contents:
             return
         objects: MutableMapping[str, Any] = getattr(self.whole, name)
         before = objects.get(value.meta.key)
-        if before == value:
+        if before is not None and before == value:
             return
         self._change(objects, value.meta.key, before, value)
 

@@ -15,10 +15,9 @@ from volsched.scheduling.rules.profile import Profile, ScoringPolicy
 from volsched.scheduling.rules.scoring import (
     BEST_NEW_VOLUME,
     MAX_SCORE,
-    NEW_VOLUME_SCORES,
     fit_score,
+    new_volume_score,
     rounded_mean,
-    utilization,
 )
 
 NOTHING = Census()
@@ -292,8 +291,8 @@ def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
             return Worth.HOPELESS, 0
         free = limit if total is None else total
         if len(sizes) == 1:
-            return Worth.SERVES, NEW_VOLUME_SCORES[utilization(most, free)]
-        return Worth.SERVES, rounded_mean([NEW_VOLUME_SCORES[utilization(size, free)] for size in sizes])
+            return Worth.SERVES, new_volume_score(most, free)
+        return Worth.SERVES, rounded_mean([new_volume_score(size, free) for size in sizes])
 
     return rooms.census.ranking(exact, estimate, lambda: rooms.ladder.survey(estimate))
 

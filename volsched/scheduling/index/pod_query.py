@@ -48,12 +48,12 @@ class Errand:
     def names_at(self, position: int) -> Sequence[str]:
         """All volumes that are worth trying on one node, in name order."""
         reached = [few.names for domain, few in self.shared.items() if domain.mask >> position & 1]
-        own = self.shelf.own.get(position)
+        own = self.shelf.rows_at(position)
         named = [volume.name for want in self.wants for volume in want.named_by]
-        if len(reached) == 1 and own is None and not named:
+        if len(reached) == 1 and not own and not named:
             return reached[0]
         names = {*named, *chain.from_iterable(reached)}
-        if own is not None:
+        if own:
             names.update(best_rows(own, self.shape))
         return sorted(names)
 

@@ -1,7 +1,7 @@
 """The free volumes and the capacity objects of a class: by size, and by the nodes that reach them."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -261,7 +261,10 @@ class Shelf:
     drivers: list[str | None] = field(default_factory=list)
     """Per pool, the driver whose attach slots its volumes take."""
     own: dict[int, list[Row]] = field(default_factory=dict)
+    """Per node, the volumes that only it reaches; `rows_at` sorts them."""
     shared: dict[Domain, Shared] = field(default_factory=dict)
+    _unsorted: set[int] = field(default_factory=set)
+    """The nodes whose rows have to be sorted before they are read: once, and not for each row of a whole store."""
     _census: Census = field(default_factory=Census)
     _stale: dict[int, None] = field(default_factory=dict)
     """The nodes whose rows changed since the census was last read: a stock is a copy of all rows of its node, and
@@ -278,7 +281,10 @@ class Shelf:
         if is_single(domain.mask):
             position = domain.mask.bit_length() - 1
             self._placed[volume.name] = PlacedVolume(row, position)
-            insort(self.own.setdefault(position, []), row)
+            rows = self.own.setdefault(position, [])
+            if rows and row < rows[-1]:
+                self._unsorted.add(position)
+            rows.append(row)
             self._stale[position] = None
         else:
             self._placed[volume.name] = PlacedVolume(row, domain)
@@ -290,12 +296,23 @@ class Shelf:
         """Of all volumes on it, unordered."""
         return self._placed
 
+    def rows_at(self, position: int) -> Sequence[Row]:
+        """The volumes that only this node reaches, sorted."""
+        return self._sorted(position) if position in self.own else ()
+
+    def _sorted(self, position: int) -> list[Row]:
+        rows = self.own[position]
+        if position in self._unsorted:
+            rows.sort()
+            self._unsorted.discard(position)
+        return rows
+
     def take(self, name: str) -> None:
         placed = self._placed.pop(name, None)
         if placed is None:
             return
         if isinstance(placed.at, int):
-            rows = self.own[placed.at]
+            rows = self._sorted(placed.at)
             remove(rows, placed.row)
             if not rows:
                 del self.own[placed.at]
@@ -313,7 +330,7 @@ class Shelf:
 
     def settle(self) -> None:
         for position in self._stale:
-            content = tuple([(size, pool) for size, _, pool in self.own.get(position, ())])
+            content = tuple([(size, pool) for size, _, pool in self.rows_at(position)])
             before = self._census.stock_of.get(position)
             if content != (() if before is None else before.content):
                 self._census.move(position, content)
@@ -348,7 +365,7 @@ class Shelf:
         return pools
 
 
-def best_rows(rows: list[Row], shape: Shape) -> Iterable[str]:
+def best_rows(rows: Sequence[Row], shape: Shape) -> Iterable[str]:
     """The names of enough rows: of every pool the first few that are large enough for a claim, or some more."""
     large = rows[bisect_left(rows, (min([size for size, _ in shape]),)) :]
     if len(large) <= FEW:

@@ -12,12 +12,12 @@ from volsched.scheduling.plugins.inter_pod_affinity import with_label_keys
 from volsched.scheduling.plugins.node_plugins import keeps_away, selects
 from volsched.scheduling.plugins.plugin import MAX_SCORE, Prepared
 from volsched.scheduling.rules.attach_limits import placed_pods
-from volsched.scheduling.rules.reasons import UNEVEN_REASON
+from volsched.scheduling.rules.reasons import UNEVEN_REASON, UNEVEN_WITHOUT_LABEL
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SKIP, SUCCESS, Code, Status
 
 UNEVEN = Status(Code.UNSCHEDULABLE, (UNEVEN_REASON,))
-WITHOUT_LABEL = Status(Code.UNRESOLVABLE, (f"{UNEVEN_REASON} (missing required label)",))
+WITHOUT_LABEL = Status(Code.UNRESOLVABLE, (UNEVEN_WITHOUT_LABEL,))
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"
 HONOR = "Honor"

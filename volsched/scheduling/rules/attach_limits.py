@@ -15,7 +15,7 @@ from volsched.scheduling.rules.disks import (
     slots_by_driver,
 )
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound, selected_node
-from volsched.scheduling.rules.reasons import TOO_MANY_VOLUMES, claim_not_found
+from volsched.scheduling.rules.reasons import TOO_MANY_VOLUMES, claim_not_found, driver_not_installed
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Code, Failure, Rejection, Rule, Status
 
@@ -161,10 +161,6 @@ def _instance_type(node: Node) -> str:
 
 
 # NodeVolumeLimits: the stand-alone filter that excludes nodes whose CSI drivers have no slot left.
-
-
-def driver_not_installed(driver: str) -> str:
-    return f"{driver} CSI driver is not installed on the node"
 
 
 def node_volume_limits(snapshot: Snapshot, pod: Pod, node: Node) -> Status:

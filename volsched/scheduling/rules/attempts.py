@@ -6,6 +6,7 @@ from typing import Any
 
 from volsched.kube.manifest import Manifest, spec
 from volsched.kube.manifest import status as pod_status
+from volsched.kube.problems import shortened
 from volsched.kube.workloads import Pod
 from volsched.log.events.envelope import NewEvent, canonical
 from volsched.objects.rules.object_events import SCHEDULER, notice_event
@@ -123,11 +124,11 @@ def _nearest(verdicts: Iterable[Verdict]) -> dict[Status, Verdict]:
 
 
 def _failure(failure: Failure) -> dict[str, str]:
-    return {"rule": failure.rule.value, "wanted": _short(failure.wanted), "got": _short(failure.got)}
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return {
+        "rule": failure.rule.value,
+        "wanted": shortened(failure.wanted, LONGEST),
+        "got": shortened(failure.got, LONGEST),
+    }
 
 
 # A pod's scheduling status: the condition PodScheduled, the nominated node, and the events.

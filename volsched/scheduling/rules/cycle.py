@@ -17,7 +17,7 @@ from volsched.scheduling.rules.failure_memory import NO_DEMERITS, NODE_REJECTED,
 from volsched.scheduling.rules.nominations import with_seats
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.profile import Profile
-from volsched.scheduling.rules.reasons import PREVIOUSLY_REJECTED
+from volsched.scheduling.rules.reasons import NO_NODES_AT_ALL, PREVIOUSLY_REJECTED, none_available
 from volsched.scheduling.rules.scoring import node_score
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Code, Status
@@ -35,7 +35,7 @@ VOLUME_BINDING = "VolumeBinding"
 VOLUME_ZONE = "VolumeZone"
 EXAMPLES = 5
 """Nodes that are named for each refusal; the others are counted."""
-NO_NODES = Status(Code.UNRESOLVABLE, ("no nodes available to schedule pods",))
+NO_NODES = Status(Code.UNRESOLVABLE, (NO_NODES_AT_ALL,))
 TURNED_AWAY = Status(Code.UNSCHEDULABLE, (PREVIOUSLY_REJECTED,))
 
 
@@ -217,7 +217,7 @@ def refused_pod(refusal: NodeRefusal, claims: PodClaims, nodes: int) -> Attempt:
     if refusal.status.code is Code.ERROR:
         return Attempt(status=refusal.status, claims=claims)
     why = ", ".join(refusal.status.reasons)
-    status = Status(refusal.status.code, (_none_available(nodes, why),))
+    status = Status(refusal.status.code, (none_available(nodes, why),))
     return Attempt(status=status, claims=claims, rejectors=frozenset({refusal.plugin}))
 
 
@@ -344,8 +344,4 @@ def no_node(refused: Mapping[Status, int], nodes: int) -> Status:
             counts[reason] += count
     summary = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
     resolvable = any(status.code is Code.UNSCHEDULABLE for status in refused)
-    return Status(Code.UNSCHEDULABLE if resolvable else Code.UNRESOLVABLE, (_none_available(nodes, summary),))
-
-
-def _none_available(nodes: int, why: str) -> str:
-    return f"0/{nodes} nodes are available: {why}." if why else f"0/{nodes} nodes are available."
+    return Status(Code.UNSCHEDULABLE if resolvable else Code.UNRESOLVABLE, (none_available(nodes, summary),))

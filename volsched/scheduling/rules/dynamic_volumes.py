@@ -8,7 +8,7 @@ import orjson
 
 from volsched.kube.display_text import labels_text, topologies_text
 from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
-from volsched.kube.quantity import NANO, Quantity, SuffixFamily
+from volsched.kube.quantity import bytes_text
 from volsched.kube.selectors import label_selector_matches, label_selector_problem, topology_allows
 from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass, Volume
 from volsched.kube.workloads import Node
@@ -348,11 +348,7 @@ def _room_text(capacity: StorageCapacity, reserved: int, taken: int) -> str:
     if capacity.maximum_volume_size is not None:
         parts.append(f"at most {capacity.maximum_volume_size} a volume")
     if reserved:
-        parts.append(f"{_size_text(reserved)} reserved for other pods")
+        parts.append(f"{bytes_text(reserved)} reserved for other pods")
     if taken:
-        parts.append(f"{_size_text(taken)} for other claims of the pod")
+        parts.append(f"{bytes_text(taken)} for other claims of the pod")
     return f"{capacity.key}: {', '.join(parts)}"
-
-
-def _size_text(size: int) -> str:
-    return str(Quantity(size * NANO, SuffixFamily.BINARY))

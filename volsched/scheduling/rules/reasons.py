@@ -36,6 +36,9 @@ POD_ANTI_AFFINITY_MISMATCH = "node(s) didn't match pod anti-affinity rules"
 ANTI_AFFINITY_OF_OTHERS = "node(s) didn't satisfy existing pods anti-affinity rules"
 PREVIOUSLY_REJECTED = "node(s) previously rejected the pod"
 
+UNEVEN_WITHOUT_LABEL = f"{UNEVEN_REASON} (missing required label)"
+NO_NODES_AT_ALL = "no nodes available to schedule pods"
+
 # A pod that is not decided yet.
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
@@ -46,6 +49,15 @@ def insufficient(resource: str) -> str:
 
 def refused_by_plugin(name: str) -> str:
     return f"node(s) didn't satisfy plugin(s) [{name}]"
+
+
+def driver_not_installed(driver: str) -> str:
+    return f"{driver} CSI driver is not installed on the node"
+
+
+def none_available(nodes: int, why: str) -> str:
+    """Of all nodes together."""
+    return f"0/{nodes} nodes are available: {why}." if why else f"0/{nodes} nodes are available."
 
 
 def assigned(pod: str, node: str) -> str:

@@ -89,7 +89,12 @@ def _new_volume_score(provision: PlannedVolume, profile: Profile) -> int:
     if provision.capacity is None:
         return 0
     total = profile.bytes_of(_published_total(provision.capacity))
-    return NEW_VOLUME_SCORES[utilization(profile.bytes_of(provision.claim.size), total)]
+    return new_volume_score(profile.bytes_of(provision.claim.size), total)
+
+
+def new_volume_score(wanted: int, total: int) -> int:
+    """Of a volume that is still to be provisioned, from the room that there is for it."""
+    return NEW_VOLUME_SCORES[utilization(wanted, total)]
 
 
 def _published_total(capacity: StorageCapacity) -> Quantity:

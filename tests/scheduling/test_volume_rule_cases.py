@@ -1,4 +1,4 @@
-"""Tricky cases of the rules, one test each."""
+"""Odd terms, sizes, classes and prebound volumes, one test each: what the rules of volumes say."""
 
 from typing import Any
 

@@ -1,6 +1,5 @@
-"""What a fresh reviewer of queue, plugins and planning broke once, and must not break again."""
+"""What happens to a pod and its claims between a decision and its commit, and to pods that wait."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from volsched.cluster.port import whole
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.transaction import execute
-from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.scheduling.plugins.registry import Enabled
 from volsched.scheduling.pod_reservations import binding_alone, choose_now
@@ -25,10 +23,7 @@ from volsched.scheduling.rules.status import SKIP
 ZONE = "topology.kubernetes.io/zone"
 
 
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    fault_points.arm(None, drill=False)
+pytestmark = pytest.mark.usefixtures("disarmed")
 
 
 def labelled(made: Manifest, app: str, **spec: Any) -> Manifest:
