@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, on_node, pod, volume
 from volsched.cluster.port import whole
 from volsched.kube.meta import ROLLBACK
 from volsched.log.database import Database
-from volsched.log.integrity.verify import verify
 from volsched.node_agent.agent import NodeAgent
-from volsched.questions.invariants import violations
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
 
@@ -61,10 +59,6 @@ def mark(stepped: Stepped, name: str = "data") -> None:
     )
 
 
-def told(stepped: Stepped, reason: str) -> list[dict[str, Any]]:
-    return [dict(it) for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == reason]
-
-
 def attached(stepped: Stepped) -> list[tuple[str, str, bool]]:
     return sorted(
         (it["spec"]["source"]["persistentVolumeName"], it["spec"]["nodeName"], it["status"]["attached"])
@@ -72,16 +66,10 @@ def attached(stepped: Stepped) -> list[tuple[str, str, bool]]:
     )
 
 
-def all_is_well(stepped: Stepped) -> None:
-    with stepped.database.read() as connection:
-        assert violations(connection, at_rest=True) == []
-    assert verify(stepped.database).ok
-
-
 def placed(name: str, host: str, *claims: str, **kw: Any) -> Manifest:
     """A pod that nobody scheduled."""
     made = pod(name, *claims, **kw)
-    return {**made, "spec": {**made["spec"], "nodeName": host}}
+    return on_node(made, host)
 
 
 def agent_alone(stepped: Stepped, owner: str = "alone", *, on: str | None = None) -> NodeAgent:
@@ -95,17 +83,6 @@ def agent_alone(stepped: Stepped, owner: str = "alone", *, on: str | None = None
 
 def look(agent: NodeAgent, stepped: Stepped) -> None:
     agent.update(agent.world.catch_up(), stepped.now)
-
-
-def bound_and_asked_back(database: Database) -> Stepped:
-    """A claim that is bound, clean and marked for rollback, and a second pod that uses it on its node."""
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
-    stepped.create(pod("first", "data"))
-    stepped.until(lambda: stepped.node_of("first") == "node-0")
-    stepped.cluster.delete("Pod", "default/first")
-    stepped.settle()
-    return stepped
 
 
 def bound_disk(database: Database) -> Stepped:

@@ -9,7 +9,6 @@ from tests.node_agent.played_nodes import (
     CLASS_OF_DISKS,
     ON_SQLITE,
     agent_alone,
-    all_is_well,
     attached,
     bound_disk,
     csi,
@@ -19,9 +18,8 @@ from tests.node_agent.played_nodes import (
     placed,
     played,
     take_turns,
-    told,
 )
-from tests.support.clusters import Stepped, claim, node, pod, volume
+from tests.support.clusters import Stepped, all_is_well, claim, node, pod, volume
 from volsched.cluster.port import CallRefusedError, whole
 from volsched.log.database import Database
 from volsched.node_agent.rules.admission import NODE_UID
@@ -45,7 +43,7 @@ def test_the_pods_of_a_node_that_is_gone_are_left_alone(database: Database) -> N
     stepped.settle()
     assert phase(stepped) == "Running"
     assert attached(stepped) == [("disk", "node-0", True)], "nobody knows whether it is still written to"
-    (said,) = told(stepped, "NodeNotFound")
+    (said,) = stepped.notices("NodeNotFound")
     assert 'node "node-0" does not exist' in said["message"]
     stepped.cluster.delete("Pod", "default/db")
     stepped.until(lambda: attached(stepped) == [])

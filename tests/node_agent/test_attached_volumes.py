@@ -4,9 +4,7 @@ from tests.node_agent.played_nodes import (
     CLASS_OF_DISKS,
     ON_SQLITE,
     agent_alone,
-    all_is_well,
     attached,
-    bound_and_asked_back,
     bound_disk,
     csi,
     data_state,
@@ -16,9 +14,8 @@ from tests.node_agent.played_nodes import (
     placed,
     played,
     take_turns,
-    told,
 )
-from tests.support.clusters import Stepped, claim, node, pod, volume
+from tests.support.clusters import Stepped, all_is_well, claim, node, one_disk_bound, pod, volume
 from volsched.log.database import Database
 
 
@@ -27,7 +24,9 @@ def test_a_pod_that_could_not_mount_starts_once_it_can(database: Database) -> No
     stepped = played(database, node("node-0"), placed("db", "node-0", "data"))
     stepped.settle()
     assert phase(stepped) == "Pending"
-    assert [it["count"] for it in told(stepped, "FailedMount")] == [1], "said once, however often it is looked at"
+    assert [it["count"] for it in stepped.notices("FailedMount")] == [1], (
+        "said once, however often it is looked at"
+    )
     reserved = volume("disk", "5Gi", "node-0")
     reserved["spec"]["claimRef"] = {"namespace": "default", "name": "data"}
     stepped.create(reserved, claim("data", "4Gi"))
@@ -38,7 +37,7 @@ def test_a_pod_that_could_not_mount_starts_once_it_can(database: Database) -> No
 
 @ON_SQLITE
 def test_a_volume_that_is_put_right_is_mounted(database: Database) -> None:
-    stepped = bound_and_asked_back(database)
+    stepped = one_disk_bound(database)
     disk = get(stepped, "PersistentVolume", "disk")
     astray = {**disk["spec"], "claimRef": {**disk["spec"]["claimRef"], "uid": "of-another-claim"}}
     wrong = stepped.cluster.update("PersistentVolume", {**disk, "spec": astray})
@@ -46,7 +45,7 @@ def test_a_volume_that_is_put_right_is_mounted(database: Database) -> None:
     agent = agent_alone(stepped)
     take_turns(stepped, agent)
     assert (phase(stepped), data_state(stepped)) == ("Pending", "Clean")
-    assert "its spec.claimRef.uid is not the claim's" in told(stepped, "FailedMount")[0]["message"]
+    assert "its spec.claimRef.uid is not the claim's" in stepped.notices("FailedMount")[0]["message"]
     stepped.cluster.update("PersistentVolume", {**wrong, "spec": disk["spec"]})
     take_turns(stepped, agent)
     assert (phase(stepped), data_state(stepped)) == ("Running", "Dirty")
@@ -67,7 +66,7 @@ def test_a_volume_that_one_node_may_have_moves_with_its_last_pod(database: Datab
     stepped.settle()
     assert attached(stepped) == [("disk", host, True)], "the twin still uses it"
     assert phase(stepped, "late") == "Pending"
-    assert "Multi-Attach error" in told(stepped, "FailedAttachVolume")[0]["message"]
+    assert "Multi-Attach error" in stepped.notices("FailedAttachVolume")[0]["message"]
     stepped.cluster.delete("Pod", "default/twin")
     stepped.until(lambda: phase(stepped, "late") == "Running")
     assert attached(stepped) == [("disk", other, True)]

@@ -5,7 +5,6 @@ import pytest
 from tests.node_agent.played_nodes import (
     ON_SQLITE,
     agent_alone,
-    all_is_well,
     attached,
     csi,
     data_state,
@@ -15,9 +14,8 @@ from tests.node_agent.played_nodes import (
     placed,
     played,
     relabel,
-    told,
 )
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, all_is_well, claim, node, pod, volume
 from volsched.log.database import Database
 from volsched.log.events.fold import living
 from volsched.log.reads.tail import read_stream
@@ -98,11 +96,11 @@ def test_a_pod_ends_after_its_run_seconds(database: Database, code: str | None, 
 
 
 @ON_SQLITE
-def test_a_bad_annotation_is_told_and_the_pod_runs_on(database: Database) -> None:
+def test_a_bad_annotation_is_reported_and_the_pod_runs_on(database: Database) -> None:
     stepped = played(database, node("node-0"), pod("db", annotations={"volsched.io/run-seconds": "5m"}))
     stepped.settle()
     assert phase(stepped) == "Running"
-    (said,) = told(stepped, "BadAnnotation")
+    (said,) = stepped.notices("BadAnnotation")
     assert '"5m" is not a whole number' in said["message"]
 
 
@@ -157,7 +155,7 @@ def test_a_pod_whose_node_lost_its_label_ends_on_another_node(database: Database
     (condition,) = turned["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "NodeRejected")
     assert 'PersistentVolume "disk-0" excludes node "node-0"' in condition["message"]
-    assert len(told(stepped, "NodeRejected")) == 1
+    assert len(stepped.notices("NodeRejected")) == 1
     assert data_state(stepped) == "Clean", "a rejection leaves claims as they are"
     # So that the claim can be asked back, and the pod moves.
     stepped.until(lambda: phase(stepped) == "Running", steps=900)

@@ -3,8 +3,6 @@
 from tests.node_agent.played_nodes import (
     ON_SQLITE,
     agent_alone,
-    all_is_well,
-    bound_and_asked_back,
     data_state,
     get,
     look,
@@ -13,9 +11,8 @@ from tests.node_agent.played_nodes import (
     placed,
     played,
     take_turns,
-    told,
 )
-from tests.support.clusters import claim, node, pod, volume
+from tests.support.clusters import all_is_well, claim, node, one_disk_bound, pod, volume
 from volsched.kube.meta import ROLLBACK
 from volsched.log.database import Database
 from volsched.runtime import fault_points
@@ -23,7 +20,7 @@ from volsched.runtime.clock import SECOND
 
 
 def test_when_the_dirty_mark_is_first_the_claim_keeps_its_volume(database: Database) -> None:
-    stepped = bound_and_asked_back(database)
+    stepped = one_disk_bound(database)
     stepped.create(placed("db", "node-0", "data"))
     agent = agent_alone(stepped)
     agent.step(stepped.now)
@@ -40,7 +37,7 @@ def test_when_the_dirty_mark_is_first_the_claim_keeps_its_volume(database: Datab
 
 def test_when_the_rollback_is_first_the_pod_is_turned_away(database: Database) -> None:
     """The agent decides on what it saw before; its mark, and with it the start, is refused."""
-    stepped = bound_and_asked_back(database)
+    stepped = one_disk_bound(database)
     stepped.create(placed("db", "node-0", "data"))
     agent = agent_alone(stepped)
     mark(stepped)
@@ -50,9 +47,9 @@ def test_when_the_rollback_is_first_the_pod_is_turned_away(database: Database) -
     look(agent, stepped)
     agent.step(stepped.now)
     assert stepped.node_of("db") is None
-    assert "undergoing rollback" in told(stepped, "NodeRejected")[0]["message"]
+    assert "undergoing rollback" in stepped.notices("NodeRejected")[0]["message"]
     # The way is free: the rollback goes through, and in five minutes the node may have the pod.
-    stepped.until(lambda: len(told(stepped, "RollbackCompleted")) == 1)
+    stepped.until(lambda: len(stepped.notices("RollbackCompleted")) == 1)
     stepped.step(after=301 * SECOND)
     stepped.until(lambda: stepped.node_of("db") == "node-0")
     all_is_well(stepped)
@@ -60,7 +57,7 @@ def test_when_the_rollback_is_first_the_pod_is_turned_away(database: Database) -
 
 def test_a_pod_that_arrives_in_the_instant_of_the_rollback_is_turned_away(database: Database) -> None:
     """The controller has decided without the pod, and the agent looks before that is written."""
-    stepped = bound_and_asked_back(database)
+    stepped = one_disk_bound(database)
     agent, once = agent_alone(stepped), iter([True])
     mark(stepped)
 
@@ -75,14 +72,14 @@ def test_a_pod_that_arrives_in_the_instant_of_the_rollback_is_turned_away(databa
     finally:
         fault_points.arm(None, drill=False)
     assert (stepped.node_of("db"), data_state(stepped), stepped.volume_of("data")) == (None, None, None)
-    assert len(told(stepped, "RollbackCompleted")) == len(told(stepped, "NodeRejected")) == 1
+    assert len(stepped.notices("RollbackCompleted")) == len(stepped.notices("NodeRejected")) == 1
     stepped.settle()
     all_is_well(stepped)
 
 
 @ON_SQLITE
 def test_a_pod_whose_claim_was_taken_back_meanwhile_waits_and_says_so(database: Database) -> None:
-    stepped = bound_and_asked_back(database)
+    stepped = one_disk_bound(database)
     mark(stepped)
     agent = agent_alone(stepped)
     stepped.settle()
@@ -91,7 +88,7 @@ def test_a_pod_whose_claim_was_taken_back_meanwhile_waits_and_says_so(database: 
     look(agent, stepped)
     agent.step(stepped.now)
     assert phase(stepped) == "Pending"
-    (said,) = told(stepped, "FailedMount")
+    (said,) = stepped.notices("FailedMount")
     assert 'PersistentVolumeClaim "default/data" is Pending' in said["message"]
     assert "without spec.nodeName" in said["message"]
     assert data_state(stepped) is None
@@ -109,10 +106,10 @@ def test_a_dirty_claim_is_never_asked_back(database: Database) -> None:
     stepped.create(pod("both", "data", "large"))
     stepped.settle()
     assert (stepped.node_of("both"), stepped.volume_of("data")) == (None, "disk-0")
-    assert told(stepped, "RollbackRequested") == []
+    assert stepped.notices("RollbackRequested") == []
     mark(stepped)
     stepped.settle()
     assert stepped.volume_of("data") == "disk-0"
     assert ROLLBACK not in get(stepped, "PersistentVolumeClaim", "data")["metadata"]["annotations"]
-    assert len(told(stepped, "RollbackRejected")) == 1
+    assert len(stepped.notices("RollbackRejected")) == 1
     all_is_well(stepped)

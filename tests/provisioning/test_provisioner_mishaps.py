@@ -74,7 +74,7 @@ def test_an_unexpected_error_keeps_the_node_since_something_may_have_been_made(
 @pytest.mark.parametrize(
     "answer", [{}, {"spec": None}, "a volume", 7, {"spec": {"capacity": {"storage": "much"}}}]
 )
-def test_an_answer_that_is_no_volume_is_told(database: Database, answer: object) -> None:
+def test_an_answer_that_is_no_volume_is_reported(database: Database, answer: object) -> None:
     cluster, _ = scripted(database, answer)
     cluster.wait(3)
     assert "what is not a volume" in cluster.told("ProvisioningFailed")[0]
@@ -114,7 +114,7 @@ def test_mount_options_that_nobody_honours_are_refused_before_anything_is_made(d
     ("provisioner", "why"),
     [("kubernetes.io/unknown", "no volume plugin matched name: kubernetes.io/unknown")],
 )
-def test_an_unknown_in_tree_name_is_told(database: Database, provisioner: str, why: str) -> None:
+def test_an_unknown_in_tree_name_is_reported(database: Database, provisioner: str, why: str) -> None:
     cluster = Cluster(database, [made_by(provisioner, mode="Immediate"), asked()], provisioners=[Simulated()])
     cluster.rest()
     assert cluster.told("ProvisioningFailed") == [why]

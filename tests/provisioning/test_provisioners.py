@@ -187,7 +187,7 @@ def test_a_root_must_be_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
         Settings()
 
 
-def test_a_root_that_cannot_be_written_is_told(root: Path) -> None:
+def test_a_root_that_cannot_be_written_is_reported(root: Path) -> None:
     provisioner = HostPath(root)
     # Not by its mode, which does not keep root out.
     (root / RECORDS).rmdir()

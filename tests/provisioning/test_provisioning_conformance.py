@@ -1,5 +1,6 @@
 """The same stories with a provisioner of our own and with one in another process: both keep the same contract."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from tests.support.storage import CLAIM, VOLUME, Cluster, Kit, asked, using
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.log.reads.tail import read_head
+from volsched.log.retention.archive import archive
 from volsched.provisioning.protocol import CreateVolume
 from volsched.provisioning.rules import Created, DriverRefusal
 from volsched.provisioning.simulated import Array
@@ -170,18 +173,45 @@ def test_a_claim_that_goes_while_its_volume_is_made_leaves_nothing(database: Dat
     nothing_is_left(cluster, kit)
 
 
-def test_a_volume_that_is_made_long_after_its_claim_is_gone_is_deleted(database: Database, kit: Kit) -> None:
+def left_behind(database: Database, kit: Kit) -> Cluster:
+    """The driver hangs over a volume, and its claim has been gone for minutes."""
     failing(kit, "hang")
     cluster = kit.cluster(database, kit.made(), asked(), using())
     cluster.until(lambda: len(kit.array.made()) == 1)
     cluster.delete("Pod", "app")
     cluster.delete(CLAIM, "data")
-    for _ in range(20):
-        cluster.step(after=10 * SECOND)
+    pass_time(cluster, 20)
     assert (cluster.claim(), len(kit.array.made())) == (None, 1)
+    return cluster
+
+
+def finish_late(cluster: Cluster, kit: Kit) -> None:
     kit.array.finish(next(iter(kit.array.made())))
-    for _ in range(80):
+    pass_time(cluster, 80)
+
+
+def pass_time(cluster: Cluster, steps: int) -> None:
+    for _ in range(steps):
         cluster.step(after=10 * SECOND)
+
+
+def test_a_volume_that_is_made_long_after_its_claim_is_gone_is_deleted(database: Database, kit: Kit) -> None:
+    cluster = left_behind(database, kit)
+    finish_late(cluster, kit)
+    nothing_is_left(cluster, kit)
+
+
+def test_a_volume_is_saved_when_the_log_does_not_know_its_claim_any_more(
+    database: Database, kit: Kit, tmp_path: Path
+) -> None:
+    """The claim went, and its history was archived, while the driver took its time."""
+    cluster = left_behind(database, kit)
+    # What was written last stays in the log for two minutes.
+    pass_time(cluster, 40)
+    with database.read() as connection:
+        last = read_head(connection).position
+    archive(database, until=last - 1, out=tmp_path / "old.jsonl", now=cluster.now)
+    finish_late(cluster, kit)
     nothing_is_left(cluster, kit)
 
 

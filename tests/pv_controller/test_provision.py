@@ -55,7 +55,7 @@ def test_switched_off_nothing_is_provisioned_or_told() -> None:
 
 
 @row("9.9 class missing")
-def test_a_missing_class_is_told_every_time_and_is_no_error() -> None:
+def test_a_missing_class_is_reported_every_time_and_is_no_error() -> None:
     after = world(pvc(cls="gone")).sync_claim().sync_claim()
     assert after.notices == FAILED * 2
     assert after.messages[0] == 'storageclass.storage.k8s.io "gone" not found'
@@ -64,7 +64,7 @@ def test_a_missing_class_is_told_every_time_and_is_no_error() -> None:
 
 @row("9.9 unknown in-tree")
 @pytest.mark.parametrize("by", ["kubernetes.io/no-provisioner", "kubernetes.io/unknown"])
-def test_an_unknown_in_tree_name_is_told_and_nothing_is_started(by: str) -> None:
+def test_an_unknown_in_tree_name_is_reported_and_nothing_is_started(by: str) -> None:
     after = asking(by=by).sync_claim()
     assert after.notices == FAILED
     assert after.messages == [f"no volume plugin matched name: {by}"]
@@ -72,7 +72,7 @@ def test_an_unknown_in_tree_name_is_told_and_nothing_is_started(by: str) -> None
 
 
 @row("9.9 unknown in-tree")
-def test_a_plugin_of_ours_that_cannot_provision_is_told() -> None:
+def test_a_plugin_of_ours_that_cannot_provision_is_reported() -> None:
     rules = replace(RULES, plugins={DISK.name: replace(DISK, provisions=False)})
     assert asking(rules=rules).sync_claim().notices == FAILED
 
@@ -98,7 +98,7 @@ def test_only_the_stable_key_says_that_the_order_is_placed(notes: dict[str, str]
 
 
 @row("9.9 external not saved")
-def test_an_order_that_cannot_be_saved_is_told() -> None:
+def test_an_order_that_cannot_be_saved_is_reported() -> None:
     after = asking(by=EXTERNAL).fail("update", "persistentvolumeclaims").sync_claim()
     assert after.notices == FAILED
     assert after.messages == ["Error saving claim: down"]
@@ -140,7 +140,7 @@ def test_only_volumes_to_be_deleted_are_guarded() -> None:
 
 
 @row("9.9 success")
-def test_the_plugin_is_told_the_node_and_the_class() -> None:
+def test_the_plugin_gets_the_node_and_the_class() -> None:
     after = world(pvc(notes=selected()), sc(provisioner=DISK.name, allowedTopologies=[]), node()).sync_claim()
     (asked,) = [request for request in after.requests if isinstance(request, Provision)]
     assert asked.node is not None
@@ -191,7 +191,7 @@ def test_mount_options_are_refused_after_the_order_is_placed() -> None:
 
 @row("9.9 node missing")
 @pytest.mark.parametrize("on", ["gone", ""])
-def test_a_missing_node_is_told_and_stays_selected(on: str) -> None:
+def test_a_missing_node_is_reported_and_stays_selected(on: str) -> None:
     after = world(pvc(notes=selected(on)), sc(provisioner=DISK.name)).sync_claim()
     assert after.notices == FAILED
     assert after.messages[0].startswith("Failed to get target node: ")
@@ -210,7 +210,7 @@ def test_a_refusal_of_the_plugin_gives_the_choice_of_a_node_back() -> None:
 
 
 @row("9.9 provisioning fails")
-def test_a_refusal_is_told_even_where_the_node_cannot_be_given_back() -> None:
+def test_a_refusal_is_reported_even_where_the_node_cannot_be_given_back() -> None:
     given = world(pvc(notes=selected()), sc(provisioner=DISK.name), node(), provision=["no room"])
     after = given.fail("update", "persistentvolumeclaims", skip=1).sync_claim()
     assert after.notices == FAILED

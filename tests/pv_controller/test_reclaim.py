@@ -268,7 +268,7 @@ def test_a_volume_in_use_is_tried_again_and_does_not_fail() -> None:
 
 
 @row("9.10 delete fails")
-def test_a_failed_deletion_is_told_once_and_tried_again() -> None:
+def test_a_failed_deletion_is_reported_once_and_tried_again() -> None:
     after = world(left("Delete"), delete=["disk on fire", "disk on fire", ""]).sync_volume().sync_volume()
     assert after.volume().phase == "Failed"
     assert after.notices == [(WARNING, "VolumeFailedDelete")]
@@ -351,7 +351,7 @@ def test_a_volume_that_nobody_can_scrub_fails_once() -> None:
 
 
 @row("9.10 recycle fails")
-def test_a_failed_scrub_is_told_once_and_tried_again() -> None:
+def test_a_failed_scrub_is_reported_once_and_tried_again() -> None:
     after = world(left("Recycle"), recycle=["stuck", "stuck", ""]).sync_volume().sync_volume()
     assert after.volume().phase == "Failed"
     assert after.messages == ["Recycle failed: stuck"]

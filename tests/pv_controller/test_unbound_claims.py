@@ -263,7 +263,7 @@ def test_no_attributes_class_and_an_empty_one_are_the_same(on_claim: str | None,
 
 
 @row("9.4 deleted")
-def test_the_first_misfit_is_the_one_that_is_told() -> None:
+def test_the_first_misfit_is_the_one_that_is_reported() -> None:
     wrong = {"deleted": True, "finalizers": ("x",), "size": "1Gi", "cls": "other", "volumeMode": "Block"}
     assert "marked for deletion" in world(pvc(volume="pv"), sc(), pv(**wrong)).sync_claim().messages[0]
 

@@ -143,7 +143,7 @@ def test_reclaiming_is_tried_at_every_sync(phase: str) -> None:
 
 
 @row("9.6 V6")
-def test_an_unbound_claim_of_another_mode_is_told_and_so_is_the_volume() -> None:
+def test_an_unbound_claim_of_another_mode_is_reported_and_so_is_the_volume() -> None:
     after = world(pvc(), sc(), pv(phase="Bound", ref=ref(), volumeMode="Block")).sync_volume()
     assert after.notices == [(WARNING, "VolumeMismatch")] * 2
     assert after.messages == [

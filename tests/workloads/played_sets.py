@@ -32,9 +32,5 @@ def change(stepped: Stepped, kind: str, key: str, *, status: bool = False, **fie
     stepped.cluster.update(kind, {**found, part: {**found.get(part, {}), **fields}}, status=status)
 
 
-def told(stepped: Stepped, reason: str) -> list[str]:
-    return [it["message"] for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == reason]
-
-
 def uid(stepped: Stepped, kind: str, name: str) -> str:
     return str(((stepped.cluster.get(kind, f"default/{name}") or {}).get("metadata") or {}).get("uid", ""))

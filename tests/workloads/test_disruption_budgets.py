@@ -9,6 +9,7 @@ from tests.support.stateful_sets import stateful_set
 from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.log.reads.tail import read_stream
 from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.objects.rules.evictions import DisruptionError
@@ -86,18 +87,30 @@ def evict(stepped: Stepped, name: str) -> Done | Exception:
     return outcome
 
 
+def allowed(stepped: Stepped) -> int:
+    found = stepped.cluster.get("PodDisruptionBudget", "default/db") or {}
+    return int(found.get("status", {}).get("disruptionsAllowed", 0))
+
+
+def test_an_eviction_is_its_callers_and_what_the_budget_has_left_follows_from_it(database: Database) -> None:
+    objects = [node("n1"), node("n2"), stateful_set(templates=0), budget(minAvailable=2)]
+    stepped = Stepped(database, objects, node_agent=True)
+    stepped.until(lambda: allowed(stepped) == 1)
+    assert isinstance(evict(stepped, "db-0"), Done)
+    with database.read() as connection:
+        eviction = read_stream(connection, "pod/default/db-0")[-1]
+        count = read_stream(connection, "disruptionbudget/default/db")[-1]
+    assert (eviction.actor, count.actor) == ("drain", "volsched")
+    assert count.cause == eviction.position
+
+
 def test_evictions_keep_within_the_budget(database: Database) -> None:
     objects = [node("n1"), node("n2"), stateful_set(templates=0), budget(minAvailable=2), pod("alone")]
     stepped = Stepped(database, objects, node_agent=True)
-
-    def allowed() -> int:
-        found = stepped.cluster.get("PodDisruptionBudget", "default/db") or {}
-        return int(found.get("status", {}).get("disruptionsAllowed", 0))
-
-    stepped.until(lambda: allowed() == 1)
+    stepped.until(lambda: allowed(stepped) == 1)
     assert isinstance(evict(stepped, "db-0"), Done)
     # Nobody has looked at the budget since: it says itself that it is used up.
-    assert allowed() == 0
+    assert allowed(stepped) == 0
     refused = evict(stepped, "db-1")
     assert isinstance(refused, DisruptionError)
     assert isinstance(evict(stepped, "alone"), Done)
@@ -105,8 +118,8 @@ def test_evictions_keep_within_the_budget(database: Database) -> None:
     assert going["metadata"]["deletionTimestamp"]
     assert going["status"]["conditions"][-1]["reason"] == "EvictionByEvictionAPI"
     stepped.step(after=SECOND // 10)
-    assert allowed() == 0
-    stepped.until(lambda: allowed() == 1)
+    assert allowed(stepped) == 0
+    stepped.until(lambda: allowed(stepped) == 1)
     assert isinstance(evict(stepped, "db-1"), Done)
     stepped.cluster.delete("PodDisruptionBudget", "default/db")
     stepped.settle()

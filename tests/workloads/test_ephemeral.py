@@ -95,5 +95,5 @@ def test_a_claim_as_it_is_made() -> None:
         ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "ephemeral": {}}]}, True),
     ],
 )
-def test_pods_without_templates_are_told_at_sight(spec: Manifest, has: bool) -> None:
+def test_pods_without_templates_are_reported_at_sight(spec: Manifest, has: bool) -> None:
     assert has_templates(ObjectState(1, 1, {"spec": spec})) is has

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod
 from tests.support.stateful_sets import stateful_set
-from tests.workloads.played_sets import disks, ephemeral_pod, names, told, uid
+from tests.workloads.played_sets import disks, ephemeral_pod, names, uid
 from volsched.cluster.port import whole
 from volsched.log.commands import Done
 from volsched.log.database import Database
@@ -48,7 +48,7 @@ def test_a_claim_of_that_name_which_the_pod_does_not_own_is_refused(stepped: Ste
     stepped.create(claim("web-a", "1Gi"), ephemeral_pod("web", "a"))
     stepped.settle()
     said = "ephemeral volume a: PVC default/web-a was not created for pod default/web (pod is not owner)"
-    assert told(stepped, "FailedBinding") == [said]
+    assert stepped.messages("FailedBinding") == [said]
     assert stepped.node_of("web") is None
     assert (
         "ownerReferences" not in (stepped.cluster.get("PersistentVolumeClaim", "default/web-a") or {})["metadata"]
@@ -105,7 +105,7 @@ def test_only_what_a_controller_left_is_collected(
     stepped.cluster.delete("Pod", "default/gone")
     stepped.settle()
     assert (names(stepped, "PersistentVolumeClaim") == ["data"]) is kept
-    assert len(told(stepped, "OwnerUnknown")) == said
+    assert len(stepped.messages("OwnerUnknown")) == said
 
 
 def test_what_another_owner_still_holds_is_kept(stepped: Stepped) -> None:

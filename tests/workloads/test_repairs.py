@@ -2,20 +2,12 @@
 
 import pytest
 
-from tests.support.clusters import Manifest, Stepped, claim, node, pod, volume
-from volsched.cluster.port import whole
+from tests.support.clusters import MADE, Manifest, Stepped, claim, node, pod, volume
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND
 from volsched.workloads.controllers import Upkeep
 
-MADE: Manifest = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "made"},
-    "provisioner": "disks.example.com",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
 REMOVED = "SelectedNodeRemoved"
 
 
@@ -31,10 +23,6 @@ def promise(stepped: Stepped, name: str = "data") -> str | None:
     return chosen
 
 
-def told(stepped: Stepped) -> list[str]:
-    return [it["message"] for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == REMOVED]
-
-
 def wait(stepped: Stepped, seconds: int) -> None:
     for _ in range(seconds):
         stepped.step(after=SECOND)
@@ -46,10 +34,10 @@ def test_a_promise_to_a_node_that_is_gone_is_taken_off_after_a_minute(database: 
     stepped.cluster.delete("Node", "old")
     wait(stepped, 58)
     assert promise(stepped) == "old"
-    assert told(stepped) == []
+    assert stepped.messages(REMOVED) == []
     stepped.until(lambda: promise(stepped) == "new")
-    assert len(told(stepped)) == 1
-    assert '"old"' in told(stepped)[0]
+    assert len(stepped.messages(REMOVED)) == 1
+    assert '"old"' in stepped.messages(REMOVED)[0]
 
 
 def test_a_node_that_never_was_is_as_gone_as_any(sqlite: Database) -> None:
@@ -126,7 +114,7 @@ def test_an_open_binding_keeps_its_promise(sqlite: Database) -> None:
     wait(stepped, 70)
     assert stepped.bindings()[0].open
     assert promise(stepped) == "old"
-    assert told(stepped) == []
+    assert stepped.messages(REMOVED) == []
     stepped.cluster.delete("Node", "old")
     stepped.create(node("new"))
     stepped.until(lambda: promise(stepped) == "new", steps=900)

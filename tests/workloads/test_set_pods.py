@@ -1,15 +1,23 @@
 """StatefulSets end to end on local volumes: order, scaling, replacement, rolling updates, crashes."""
 
 import itertools
+from functools import partial
 
 import pytest
 
-from tests.support.clusters import Manifest, Stepped, pod, volume
+from tests.support.clusters import Manifest, Stepped, claim, pod, volume
 from tests.support.stateful_sets import stateful_set
-from tests.workloads.played_sets import change, disks, ephemeral_pod, names, told, uid
+from tests.workloads.played_sets import change, disks, ephemeral_pod, names, uid
 from volsched.cluster.port import whole
+from volsched.log.commands import Command, Done
 from volsched.log.database import Database
+from volsched.log.events.fold import Decision, States
 from volsched.log.integrity.verify import verify
+from volsched.log.transaction import execute
+from volsched.objects import door
+from volsched.objects.object_write import Author
+from volsched.objects.rules.admission import Origin
+from volsched.objects.rules.object_events import created_event
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 
@@ -76,7 +84,7 @@ def test_a_pod_that_has_come_to_its_end_is_replaced(stepped: Stepped, phase: str
     old = uid(stepped, "Pod", "db-0")
     change(stepped, "Pod", "default/db-0", status=True, phase=phase)
     stepped.until(lambda: stepped.node_of("db-0") is not None and uid(stepped, "Pod", "db-0") != old)
-    assert told(stepped, "SuccessfulDelete") == ["Delete Pod db-0 in StatefulSet db successful"]
+    assert stepped.messages("SuccessfulDelete") == ["Delete Pod db-0 in StatefulSet db successful"]
 
 
 def test_scaling_down_takes_the_highest_first_and_keeps_the_claims(stepped: Stepped) -> None:
@@ -125,7 +133,7 @@ def test_a_pod_is_not_made_on_a_claim_that_is_going(stepped: Stepped) -> None:
     stepped.cluster.delete("Pod", "default/db-0")
     stepped.settle()
     assert names(stepped, "Pod") == ["holder"]
-    assert told(stepped, "FailedCreate") == [
+    assert stepped.messages("FailedCreate") == [
         "Create Pod db-0 in StatefulSet db failed error: pvc data-db-0 is being deleted"
     ]
     stepped.cluster.delete("Pod", "default/holder")
@@ -133,11 +141,11 @@ def test_a_pod_is_not_made_on_a_claim_that_is_going(stepped: Stepped) -> None:
     assert uid(stepped, "PersistentVolumeClaim", "data-db-0") != old
 
 
-def test_a_pod_of_somebody_else_is_told_and_left_alone(stepped: Stepped) -> None:
+def test_a_pod_of_somebody_else_is_reported_and_left_alone(stepped: Stepped) -> None:
     stepped.create(pod("db-1"), stateful_set())
     stepped.settle()
     assert names(stepped, "Pod") == ["db-0", "db-1"]
-    assert told(stepped, "FailedCreate") == [
+    assert stepped.messages("FailedCreate") == [
         'pod "db-1" exists and does not belong to this set; delete it, or give the set another name'
     ]
     stepped.cluster.delete("Pod", "default/db-1")
@@ -207,12 +215,68 @@ def test_several_claims_of_a_pod_need_one_node(sqlite: Database) -> None:
     assert {stepped.volume_of("data-db-0"), stepped.volume_of("data1-db-0")} == {"disk-1-0", "more"}
 
 
-def test_a_name_that_cannot_be_is_told_and_not_tried_for_ever(stepped: Stepped) -> None:
+def test_a_name_that_cannot_be_is_reported_and_not_tried_for_ever(stepped: Stepped) -> None:
     stepped.create(stateful_set("d" * 63, replicas=1))
     stepped.settle()
     assert names(stepped, "Pod") == []
-    assert len(told(stepped, "FailedCreate")) == 1
+    assert len(stepped.messages("FailedCreate")) == 1
     assert stepped.system.next_due() is None
+
+
+def admitted(stepped: Stepped, manifest: Manifest) -> None:
+    """As a lenient request over HTTP leaves it in the store: its fields are the request's to check."""
+    author = Author("user", "2026-11-19T12:00:00Z", Origin.API)
+    write = door.create(manifest["kind"], manifest, author, uid=f"uid-{manifest['metadata']['name']}")
+    (outcome,) = execute(stepped.database, [write.command], now=stepped.now)
+    assert isinstance(outcome, Done)
+
+
+def test_fields_that_a_template_was_admitted_with_are_copied(stepped: Stepped) -> None:
+    """Of a newer Kubernetes, say. A controller that refuses them would stop a set that has run for weeks."""
+    set_, web = stateful_set(replicas=1), ephemeral_pod("web", "a")
+    set_["spec"]["template"]["spec"]["ofTomorrow"] = True
+    set_["spec"]["volumeClaimTemplates"][0]["spec"]["ofTomorrow"] = True
+    template = web["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"]
+    web["spec"]["volumes"][0]["ephemeral"] = {
+        "volumeClaimTemplate": {**template, "spec": {**template["spec"], "ofTomorrow": True}}
+    }
+    admitted(stepped, set_)
+    admitted(stepped, web)
+    stepped.until(lambda: stepped.node_of("db-0") is not None and stepped.node_of("web") is not None)
+    made = [("Pod", "db-0"), ("PersistentVolumeClaim", "data-db-0"), ("PersistentVolumeClaim", "web-a")]
+    assert all((stepped.cluster.get(kind, f"default/{name}") or {})["spec"]["ofTomorrow"] for kind, name in made)
+
+
+def test_a_template_that_no_object_can_be_made_of_is_reported(stepped: Stepped) -> None:
+    """Nobody checks what is imported: it was another store's."""
+    set_, web = stateful_set(replicas=1), ephemeral_pod("web", "a")
+    set_["metadata"]["uid"] = web["metadata"]["uid"] = "imported"
+    set_["spec"]["template"]["spec"]["hostNetwork"] = "perhaps"
+    template = {"metadata": {"labels": {"tier": 1}}, "spec": claim("x", "1Gi")["spec"]}
+    web["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"] = template
+    for stream, manifest in (("statefulset/default/db", set_), ("pod/default/web", web)):
+        write = Command(actor="test", streams=(stream,), decide=partial(created, stream, manifest))
+        (outcome,) = execute(stepped.database, [write], now=stepped.now)
+        assert isinstance(outcome, Done)
+    stepped.settle()
+    assert "cannot unmarshal string into Go struct field" in stepped.messages("FailedCreate")[0]
+    assert "cannot unmarshal number into Go struct field" in stepped.messages("FailedBinding")[0]
+    assert stepped.system.next_due() is None
+
+
+def created(stream: str, manifest: Manifest, _: States) -> Decision:
+    return Decision(events=(created_event(stream, manifest),))
+
+
+def test_a_set_goes_on_when_its_namespace_does_not_go_after_all(stepped: Stepped) -> None:
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    stepped.create(space)
+    stepped.create(stateful_set(replicas=1))
+    change(stepped, "Namespace", "default", status=True, phase="Terminating")
+    stepped.settle()
+    assert names(stepped, "Pod") == []
+    change(stepped, "Namespace", "default", status=True, phase="Active")
+    stepped.until(lambda: stepped.node_of("db-0") is not None)
 
 
 def test_two_systems_make_every_pod_once(sqlite: Database) -> None:

@@ -86,7 +86,7 @@ def test_labels_become_the_affinity_at_both_entries(
     assert verify(sqlite).ok
 
 
-def test_an_invalid_label_is_told_and_tried_again_when_corrected(stepped_with: Stepped) -> None:
+def test_an_invalid_label_is_reported_and_tried_again_when_corrected(stepped_with: Stepped) -> None:
     stepped = stepped_with
     stepped.create(zonal("pv", {ZONE: "a____b"}))
     stepped.settle()

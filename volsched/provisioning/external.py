@@ -9,7 +9,7 @@ from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import metadata, spec
 from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.kube.storage import Claim, CSINode, StorageClass
-from volsched.log.commands import Command, Done, Outcome
+from volsched.log.commands import Command, ConflictError, Done, Outcome
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, living, manifest_of
 from volsched.log.events.streams import noun_and_key
@@ -37,10 +37,9 @@ from volsched.provisioning.rules import (
     made_volume,
     selected_node,
     wants_volume,
-    without_node,
 )
 from volsched.pv_controller.rules import Held, held_claim, held_class, held_volume
-from volsched.pv_controller.rules.bind_writes import with_finalizers
+from volsched.pv_controller.rules.bind_writes import with_finalizers, without_selected_node
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import (
     NORMAL,
@@ -49,6 +48,7 @@ from volsched.pv_controller.rules.reasons import (
     VOLUME_FAILED_DELETE,
     WARNING,
     provisioning_failed,
+    saved_later,
 )
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
@@ -380,7 +380,7 @@ class External:
         state = living(self.world.states, f"claim/{key}")
         if state is None or state.manifest is None or metadata(state.manifest).get("uid") != work.claim.meta.uid:
             return True
-        claim = without_node(state.manifest)
+        claim = without_selected_node(state.manifest)
         author = door.controller(self._client.actor, now)
         return self._client.has_written(
             door.update("PersistentVolumeClaim", claim, author, seen=state).command, now
@@ -394,6 +394,8 @@ class External:
             work.claim.value, work.storage_class.value, work.created, driver=self.name, mount_options=options
         )
         author = door.controller(self._client.actor, now)
+        # Nothing around it is looked up: its topology is its node affinity, and its claim was read here, while the
+        # log may have archived it since.
         write = door.create("PersistentVolume", volume, author, uid=self.new_uid())
         outcome = self._client.write(write.command, now)
         if isinstance(outcome, Done | AlreadyExistsError):
@@ -401,6 +403,9 @@ class External:
             self._client.tell(work.claim, NORMAL, PROVISIONING_SUCCEEDED, said, now)
             del self._works[uid]
         else:
+            if not isinstance(outcome, ConflictError):
+                message = provisioning_failed(work.storage_class.value.name, saved_later(str(outcome)))
+                self._client.tell(work.claim, WARNING, PROVISIONING_FAILED, message, now)
             work.fail(now)
 
     def _requirement(self, claim: Claim, storage_class: StorageClass) -> TopologyRequirement | None:

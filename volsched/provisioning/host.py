@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from volsched.kube.manifest import Manifest, annotations, metadata
-from volsched.kube.meta import PROVISIONED_BY
+from volsched.kube.meta import DEFAULT_NAMESPACE, PROVISIONED_BY
 from volsched.kube.storage import Claim
 from volsched.log.commands import Command, Done, LeaseProof, Precondition, Scan
 from volsched.log.database import Database
@@ -19,6 +19,8 @@ from volsched.log.events.fold import NOTHING, ObjectState, living
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.transaction import execute
 from volsched.objects import door
+from volsched.objects.rules.field_check import UndecodableError
+from volsched.objects.rules.object_events import ForbiddenError, InvalidError
 from volsched.provisioning.host_path import HostPath
 from volsched.provisioning.protocol import Provisioner, Surroundings
 from volsched.provisioning.simulated import Simulated
@@ -33,7 +35,6 @@ from volsched.scheduling.rules.configuration import ConfigurationError
 _log = logging.getLogger(__name__)
 
 DRIVER_NAME = "csi.storage.k8s.io/drivername"
-NAMESPACE = "default"
 ASK_FOR_ROOM = 60 * SECOND
 """Room may change without an event that we see."""
 PUBLISH_AGAIN = 1 * SECOND
@@ -72,6 +73,8 @@ class Keeper:
     """None: nodes have changed since the list was built."""
     _publish_at: int = NEVER
     """When to publish because a change may affect room."""
+    _refusals: set[str] = field(default_factory=set)
+    """Why something could not be published the last time: logged once."""
     _ask_at: int = 0
     _leftovers_at: int = 0
     _suspects: set[str] = field(default_factory=set)
@@ -172,6 +175,10 @@ class Keeper:
         commands = [command.under(lease) for command in self._differences(now)]
         outcomes = execute(self.database, commands, now=now)
         done = sum(isinstance(outcome, Done) for outcome in outcomes)
+        refusals = {str(it) for it in outcomes if isinstance(it, UndecodableError | InvalidError | ForbiddenError)}
+        for why in sorted(refusals - self._refusals):
+            _log.warning("what a storage publishes is refused: %s", why)
+        self._refusals = refusals
         # Another process wrote the same object: the log will show its write.
         self._publish_at = NEVER if done == len(outcomes) else now + PUBLISH_AGAIN
         return done
@@ -181,7 +188,7 @@ class Keeper:
         wanted: dict[tuple[str, str], Manifest] = {}
         for name, storage in self.storages.items():
             published = [_published(name, capacity) for capacity in storage.capacities()]
-            wanted |= {("capacity", f"{NAMESPACE}/{metadata(it)['name']}"): it for it in published}
+            wanted |= {("capacity", f"{DEFAULT_NAMESPACE}/{metadata(it)['name']}"): it for it in published}
             if published:
                 wanted["driver", name] = _driver(name)
         known = {(noun, key): it for noun in ("capacity", "driver") for key, it in self._known[noun].items()}
@@ -258,7 +265,7 @@ def _published(driver: str, capacity: Manifest) -> dict[str, Any]:
     """The name is derived from the content, so that the object is found again."""
     place = [driver, capacity["storageClassName"], capacity["nodeTopology"]]
     said = hashlib.sha256(orjson.dumps(place, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
-    names = {"name": f"csisc-{said}", "namespace": NAMESPACE, "labels": {DRIVER_NAME: _label(driver)}}
+    names = {"name": f"csisc-{said}", "namespace": DEFAULT_NAMESPACE, "labels": {DRIVER_NAME: _label(driver)}}
     return {"apiVersion": API_VERSION, "kind": "CSIStorageCapacity", "metadata": names, **capacity}
 
 

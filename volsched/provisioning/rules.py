@@ -21,7 +21,7 @@ from volsched.kube.meta import (
 from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.selectors import TopologyTerm
 from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
-from volsched.pv_controller.rules.bind_writes import claim_reference, with_annotations
+from volsched.pv_controller.rules.bind_writes import claim_reference
 from volsched.pv_controller.rules.protection import DELETE, claim_provisioner
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import BOUND, RELEASED
@@ -344,8 +344,3 @@ def guarding(volume: Volume, *, driver: str) -> tuple[str, ...]:
     if volume.phase == BOUND and not guarded and not volume.meta.being_deleted:
         return (*finalizers, EXTERNAL_PROVISIONER_FINALIZER)
     return finalizers
-
-
-def without_node(manifest: Manifest) -> dict[str, Any]:
-    """The claim without its selected node, so that the scheduler chooses again."""
-    return with_annotations(manifest, drop=SELECTED_NODE_KEYS)

@@ -85,6 +85,10 @@ class Controller:
     _lease: Lease | None = None
     _free_at: int = 0
     """When the lease of the current leader expires; it may end earlier."""
+    _leader: Lease | None = None
+    """That lease, as it was last seen."""
+    _is_led: bool = False
+    """Its holder was seen to renew it, and has not stopped: it is alive, but for the last few seconds."""
     _resync_at: int = 0
     """0: everything is synced, because we have just begun to lead."""
     _restless: dict[Key, None] = field(default_factory=dict)
@@ -137,7 +141,9 @@ class Controller:
         return len(batch) + self._work(now)
 
     def next_due(self) -> int | None:
-        """When the next object is due; None: nothing waits."""
+        """When the next object is due; None: nothing waits, or another process is at it."""
+        if self._is_led:
+            return None
         working = (self._operations.next_due(), self._keeper.next_due())
         waits = [*self._later.values(), *(due for due in working if due is not None)]
         if self._queue or self._first or waits:
@@ -172,15 +178,26 @@ class Controller:
             self._lease = acquire(self.database, name=LEASE_NAME, holder=self.owner, now=now, ttl=LEASE_TTL)
             if self._lease is None:
                 self._operations.clear()
-                held = current(self.database, name=LEASE_NAME)
-                self._free_at = now if held is None else min(held.until + 1, now + LEASE_TTL)
-            elif was is None or was.epoch != self._lease.epoch:
+                leader = current(self.database, name=LEASE_NAME)
+                self._free_at = now if leader is None else min(leader.until + 1, now + LEASE_TTL)
+                self._is_led = leader is not None and self._is_renewed(leader, now)
+                self._leader = leader
+                return False
+            self._is_led, self._leader = False, None
+            if was is None or was.epoch != self._lease.epoch:
                 # The previous leader may have left anything half done; our own operations began on an outdated
                 # state.
                 self._operations.clear()
                 self._resync_at = 0
                 self._keeper.begin()
         return self._lease is not None
+
+    def _is_renewed(self, leader: Lease, now: int) -> bool:
+        known = self._leader
+        if known is None or (known.holder, known.epoch) != (leader.holder, leader.epoch):
+            return False
+        # A leader renews its lease when a third of it is over.
+        return (self._is_led or leader.until > known.until) and leader.until - now > LEASE_TTL // 2
 
     def _requeue(self, now: int) -> None:
         if now >= self._resync_at:

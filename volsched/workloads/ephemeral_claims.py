@@ -14,6 +14,7 @@ from volsched.log.events.fold import living
 from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.objects.rules.admission import CLAIM
+from volsched.objects.rules.field_check import UndecodableError
 from volsched.objects.rules.object_events import InvalidError
 from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.pv_controller.rules.reasons import FAILED_BINDING
@@ -106,7 +107,7 @@ class EphemeralClaims:
         invalid = [
             self._telling(pod, str(outcome), now)
             for (pod, _), outcome in zip(wanted, outcomes, strict=True)
-            if isinstance(outcome, InvalidError)
+            if isinstance(outcome, InvalidError | UndecodableError)
         ]
         execute(self.database, invalid, now=now)
 

@@ -15,6 +15,7 @@ from volsched.log.events.fold import BindingState, Decision, ObjectState, States
 from volsched.log.reads.event_audit import last_written, lives
 from volsched.log.transaction import execute
 from volsched.objects import door
+from volsched.pv_controller.rules.bind_writes import without_selected_node
 from volsched.pv_controller.rules.rollback import claim_stream
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
@@ -35,7 +36,6 @@ from volsched.workloads.rules.repairs import (
     promised_node,
     removed,
     volume_name,
-    without_promise,
 )
 
 # Removes selected-node from claims whose node is gone, because it keeps their pods off every other node.
@@ -174,7 +174,7 @@ class StaleNodes:
             component=COMPONENT,
         )  # fmt: skip
         # A binding's plan changes the claim too, so a plan made meanwhile refuses this write.
-        write = door.update(CLAIM, without_promise(claim), door.controller(self.owner, now), seen=state)
+        write = door.update(CLAIM, without_selected_node(claim), door.controller(self.owner, now), seen=state)
         return door.together(write.command, said, precondition=Precondition(versions={stream: state.version}))
 
     def _removing_there(self, stream: str, state: ObjectState, node: str) -> Command:

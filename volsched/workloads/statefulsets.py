@@ -14,7 +14,8 @@ from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, living, manifest_of
 from volsched.log.transaction import execute
 from volsched.objects import door
-from volsched.objects.rules.admission import priority_streams
+from volsched.objects.rules.admission import TerminatingError, priority_streams
+from volsched.objects.rules.field_check import UndecodableError
 from volsched.objects.rules.object_events import ForbiddenError, InvalidError
 from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.clock import parse_rfc3339, rfc3339
@@ -115,8 +116,11 @@ class StatefulSets:
             if isinstance(outcome, ForbiddenError):
                 # Admission may allow the pod later, and that change is not watched.
                 self._agenda.put_off(f"{SET}{set_.meta.key}", now + RETRY)
+                if isinstance(outcome, TerminatingError):
+                    # The set mostly goes with its namespace, and needs no report.
+                    continue
                 why = f'pods "{pod}" is forbidden: {outcome}'
-            elif isinstance(outcome, InvalidError):
+            elif isinstance(outcome, InvalidError | UndecodableError):
                 why = str(outcome)
             else:
                 continue

@@ -17,6 +17,7 @@ from volsched.kube.meta import (
     BOUND_BY_CONTROLLER,
     PRE_RESIZE_CAPACITY,
     PROVISIONED_BY,
+    SELECTED_NODE_KEYS,
 )
 from volsched.kube.quantity import Quantity, QuantityError, parse_quantity
 from volsched.kube.storage import AVAILABLE, LOST, Claim, Volume
@@ -54,6 +55,11 @@ def with_annotations(
     dropped = frozenset(drop)
     kept = {key: value for key, value in before.items() if key not in dropped} | dict(add or {})
     return _within(manifest, "metadata", {"annotations": kept or None})
+
+
+def without_selected_node(claim: Manifest) -> Changed:
+    """So that the scheduler chooses again."""
+    return with_annotations(claim, drop=SELECTED_NODE_KEYS)
 
 
 def with_finalizers(manifest: Manifest, finalizers: Iterable[str]) -> Changed:

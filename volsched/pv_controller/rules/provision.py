@@ -29,7 +29,6 @@ from volsched.pv_controller.rules.reasons import (
     PROVISIONING_SUCCEEDED,
     WARNING,
     claim_not_saved,
-    class_not_found,
     cleaned_up,
     cleanup_failed,
     made_too_small,
@@ -61,6 +60,7 @@ from volsched.pv_controller.rules.requests import (
 )
 from volsched.pv_controller.rules.view import Held, View, held_volume
 from volsched.scheduling.rules.pod_claims import selected_node
+from volsched.scheduling.rules.reasons import class_not_found
 
 SAVE_TRIES = 5
 SAVE_PAUSE_SECONDS = 10

@@ -79,10 +79,6 @@ def used_by_pods(pods: Sequence[str]) -> str:
     return f"Volume is used by pods: {','.join(pods)}"
 
 
-def class_not_found(name: str) -> str:
-    return f'storageclass.storage.k8s.io "{name}" not found'
-
-
 def no_plugin_named(provisioner: str) -> str:
     return f"no volume plugin matched name: {provisioner}"
 
@@ -136,6 +132,11 @@ def claim_not_saved(why: str) -> str:
 
 def volume_not_saved(claim: str, why: str) -> str:
     return f"Error creating provisioned PV object for claim {claim}: {why}. Deleting the volume."
+
+
+def saved_later(why: str) -> str:
+    """For a provisioner that keeps the storage and goes on trying."""
+    return f"the volume exists, but its PersistentVolume could not be saved and is tried again: {why}"
 
 
 def cleaned_up(claim: str, volume: str) -> str:

@@ -1,7 +1,7 @@
 """The rules of repairs: the zonal upgrade of volumes, and promises to nodes that are gone."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ from volsched.kube.manifest import (
     spec,
     uid,
 )
-from volsched.kube.meta import LEGACY_ZONE, ROLLBACK, SELECTED_NODE_KEYS, TOPOLOGY_LABELS, ZONE, Metadata
+from volsched.kube.meta import LEGACY_ZONE, ROLLBACK, TOPOLOGY_LABELS, ZONE, Metadata
 from volsched.kube.names import label_value_problem
 from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
 from volsched.kube.storage import Volume
@@ -23,8 +23,7 @@ from volsched.kube.workloads import Node
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, States, manifest_of
 from volsched.log.events.streams import ObjectLife
-from volsched.objects.rules.object_events import changed_event, created_event, notice_event, notice_stream
-from volsched.pv_controller.rules.bind_writes import with_annotations
+from volsched.objects.rules.object_events import changed_event, notice_event, notice_stream
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.view import held_claim
 from volsched.scheduling.rules.pod_claims import selection_key
@@ -249,8 +248,8 @@ def admit(created: NewEvent, nodes: Collection[Node], *, now: str) -> tuple[Zona
         # The controller examines every volume, and reports what is wrong with the labels.
         return upgrade, (created,)
     patch = {**manifest, "spec": {**spec(manifest), **_affinity(upgrade.affinity)}}
-    made = created_event(created.stream, patch)
-    return upgrade, (made, *_notices(manifest, upgrade, {}, now))
+    upgraded = replace(created, data={**created.data, "patch": patch})
+    return upgrade, (upgraded, *_notices(manifest, upgrade, {}, now))
 
 
 def convert(
@@ -369,10 +368,6 @@ def is_made_for(volume: Manifest, claim: Manifest) -> bool:
 def volume_name(claim: Manifest) -> str:
     """The name of the volume that a provisioner makes for the claim."""
     return provisioned_name(held_claim(claim).value)
-
-
-def without_promise(claim: Manifest) -> dict[str, Any]:
-    return with_annotations(claim, drop=SELECTED_NODE_KEYS)
 
 
 def removed(node: str) -> str:

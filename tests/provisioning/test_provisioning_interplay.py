@@ -1,12 +1,11 @@
-"""What a fresh reviewer of provisioning, nodes and workloads broke once, and must not break again."""
+"""Provisioners, node agents and controllers that meet on one claim, one directory or one node."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, on_node, one_disk_bound, pod
 from tests.support.stateful_sets import stateful_set
 from tests.support.storage import (
     CLAIM,
@@ -35,12 +34,6 @@ from volsched.scheduling.rules.configuration import ConfigurationError
 from volsched.workloads.garbage_collector import GarbageCollector
 
 
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    fault_points.arm(None, drill=False)
-
-
 def once(point: str, deed: Any) -> None:
     """Do something else at that place, the first time it is reached."""
 
@@ -54,19 +47,7 @@ def once(point: str, deed: Any) -> None:
 
 def placed(name: str, host: str, *claims: str) -> Manifest:
     made = pod(name, *claims)
-    return {**made, "spec": {**made["spec"], "nodeName": host}}
-
-
-def bound_disk(database: Database, **parts: Any) -> Stepped:
-    """A claim that is bound and used by nobody."""
-    stepped = Stepped(
-        database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")], **parts
-    )
-    stepped.create(pod("first", "data"))
-    stepped.until(lambda: stepped.node_of("first") == "node-0")
-    stepped.cluster.delete("Pod", "default/first")
-    stepped.settle()
-    return stepped
+    return on_node(made, host)
 
 
 def on_host(database: Database, root: Path, *objects: Manifest, **parts: Any) -> Cluster:
@@ -78,7 +59,7 @@ def on_host(database: Database, root: Path, *objects: Manifest, **parts: Any) ->
 
 def test_a_claim_is_not_let_go_under_a_pod_that_has_just_got_its_node(sqlite: Database) -> None:
     """The controller decided before it knew of the pod; what it decided on must still be so when it writes."""
-    stepped = bound_disk(sqlite)
+    stepped = one_disk_bound(sqlite)
     stepped.cluster.delete("PersistentVolumeClaim", "default/data")
     once("controller.decided", lambda: stepped.create(placed("late", "node-0", "data")))
     stepped.settle()
@@ -90,7 +71,7 @@ def test_a_claim_is_not_let_go_under_a_pod_that_has_just_got_its_node(sqlite: Da
 
 def test_a_claim_goes_as_soon_as_the_pod_that_held_it_has_lost_its_node(sqlite: Database) -> None:
     """Not at the next resync, which nobody waits for."""
-    stepped = bound_disk(sqlite)
+    stepped = one_disk_bound(sqlite)
     stepped.create(placed("app", "node-0", "data"))
     stepped.settle()
     stepped.cluster.delete("PersistentVolumeClaim", "default/data")
@@ -103,7 +84,7 @@ def test_a_claim_goes_as_soon_as_the_pod_that_held_it_has_lost_its_node(sqlite: 
 
 
 def test_the_volume_of_a_claim_that_was_made_anew_is_released_at_once(sqlite: Database) -> None:
-    stepped = bound_disk(sqlite)
+    stepped = one_disk_bound(sqlite)
     held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
     bare = {**held, "metadata": {**held["metadata"], "finalizers": []}}
     stepped.cluster.update("PersistentVolumeClaim", bare)
@@ -276,7 +257,7 @@ def test_an_array_remembers_nothing_of_volumes_without_mishaps() -> None:
 
 
 @pytest.mark.parametrize("root", ["here", "/proc/nowhere"])
-def test_a_root_that_cannot_be_is_told_by_the_name_of_its_variable(
+def test_a_root_that_cannot_be_is_reported_by_the_name_of_its_variable(
     sqlite: Database, monkeypatch: pytest.MonkeyPatch, root: str
 ) -> None:
     monkeypatch.setenv("VOLSCHED_HOST_PATH_ROOT", root)
@@ -334,7 +315,7 @@ def test_what_is_still_wanted_is_known_without_reading_all_claims_anew(sqlite: D
     assert all(world._read[stream] is found for stream, found in read.items())
 
 
-def test_an_array_is_told_of_what_has_changed_not_of_everything(sqlite: Database) -> None:
+def test_an_array_gets_what_has_changed_not_everything(sqlite: Database) -> None:
     told: list[tuple[int, list[str]]] = []
 
     class Listening(Array):

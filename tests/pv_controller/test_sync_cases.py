@@ -1,4 +1,4 @@
-"""Tricky cases of the PV controller, one test each."""
+"""Claims and volumes in odd states, one test each: what the PV controller does with them."""
 
 from dataclasses import replace
 from typing import Any
