@@ -21,9 +21,10 @@ import pytest
 from hypothesis import settings
 from sqlalchemy import make_url
 
-from tests.support.fresh_stores import migrated_bytes, unsynced
+from tests.support.fresh_stores import migrated_bytes, unsynced, unsynced_store
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import administer, migrate
+from volsched.runtime import fault_points
 
 ENGINES = ("sqlite", "postgres")
 SPENT: dict[str, float] = defaultdict(float)
@@ -138,12 +139,24 @@ def migrated_template(postgres_server: str) -> str:
     return name
 
 
+@pytest.fixture
+def disarmed() -> Iterator[None]:
+    """Whatever the test armed."""
+    yield
+    fault_points.arm(None, drill=False)
+
+
+@pytest.fixture
+def store_file(tmp_path: Path, migrated_file: Path) -> Path:
+    """An empty, migrated store of SQLite."""
+    return Path(shutil.copyfile(migrated_file, tmp_path / "store.db"))
+
+
 @pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of an empty, migrated store."""
     if request.param == "sqlite":
-        shutil.copyfile(request.getfixturevalue("migrated_file"), tmp_path / "store.db")
-        yield f"sqlite:///{tmp_path / 'store.db'}"
+        yield f"sqlite:///{request.getfixturevalue('store_file')}"
         return
     server = request.getfixturevalue("postgres_server")
     template = request.getfixturevalue("migrated_template")
@@ -162,13 +175,10 @@ def database(url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+def sqlite(store_file: Path) -> Iterator[Database]:
     """An empty store on SQLite alone, for what does not depend on the engine."""
-    shutil.copyfile(migrated_file, tmp_path / "store.db")
-    opened = open_database(f"sqlite:///{tmp_path / 'store.db'}")
-    unsynced(opened)
-    yield opened
-    opened.close()
+    with unsynced_store(store_file) as opened:
+        yield opened
 
 
 def _named(server: str, name: str) -> str:

@@ -24,10 +24,11 @@ from volsched.cluster.installation_lock import InstallationLock, holder_of
 from volsched.cluster.permissions import LOCKS
 from volsched.cluster.port import Cluster
 from volsched.log.database import Database
+from volsched.log.garbage_pause import collect_seldom
 from volsched.log.reads.tail import read_head
 from volsched.log.store import open_store
 from volsched.pv_controller.completion import LegCompletion
-from volsched.runtime.clock import SECOND, skew_from, system_clock
+from volsched.runtime.clock import skew_from, system_clock
 from volsched.runtime.fault_points import ArmingError, arm_from
 from volsched.runtime.health_check import Heartbeat
 from volsched.runtime.log_format import LogLevel, configure_logging
@@ -108,7 +109,7 @@ class PatientBeat(Scheduler):
 
 
 @dataclass(slots=True)
-class Hands:
+class WorkerProcess:
     owner: str
     database: Database
     executor: Executor
@@ -131,40 +132,40 @@ class Hands:
 _recovered = mmap(-1, 1)
 """Memory that the processes of a worker share, because they are forks of the one that made it. Without a lock: one
 of them may be killed at any moment, and recovering twice does no harm."""
-_hands: Hands | None = None
+_process: WorkerProcess | None = None
 
 
-def hands() -> Hands:
-    """Raises what is wrong with the store."""
-    global _hands
-    if _hands is None:
-        _hands = _made()
-    return _hands
+def worker_process() -> WorkerProcess:
+    """Made at the first call; raises StoreError if the store does not answer."""
+    global _process
+    if _process is None:
+        _process = _make_process()
+    return _process
 
 
 def close() -> None:
-    global _hands
-    if _hands is not None:
-        _hands.bell.close()
-        _hands.database.close()
-    _hands = None
+    global _process
+    if _process is not None:
+        _process.bell.close()
+        _process.database.close()
+    _process = None
 
 
-def _made() -> Hands:
+def _make_process() -> WorkerProcess:
     settings, owner = Settings(), new_id()
     database = open_store(settings.database_url, name="volsched worker")
     cluster, may_act = _cluster(settings, database)
     log_commits(database, slow_seconds=settings.slow_transaction_seconds)
     with database.read() as connection:
         began_at = read_head(connection).position
-    return Hands(
+    return WorkerProcess(
         owner=owner,
         database=database,
         executor=Executor(
             database,
             cluster,
             f"worker/{owner}",
-            lease=int(settings.lease_seconds * SECOND),
+            lease=settings.effect_lease(attached=settings.attached_mode is not None),
             began_at=0 if settings.attached_mode is None else began_at,
             clock=None if settings.attached_mode is None else system_clock,
             may_act=may_act,
@@ -177,7 +178,7 @@ def _made() -> Hands:
 
 
 def _cluster(settings: Settings, database: Database) -> tuple[Cluster, Callable[[], bool]]:
-    """Our own log, or the cluster that the store is attached to; and whether we may write there now."""
+    """Our own log, or the cluster that the store is attached to; and a check whether we may write there now."""
     if settings.attached_mode is None:
         return local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4())), lambda: True
     # Only workers of an attached store need what the extra brings.
@@ -188,7 +189,7 @@ def _cluster(settings: Settings, database: Database) -> tuple[Cluster, Callable[
     lock = InstallationLock(
         cluster, LOCKS[mode], lambda: holder_of(database, mode), clock=system_clock, monotonic=monotonic
     )
-    return cluster, lock.looks_and_holds
+    return cluster, lock.look_and_hold
 
 
 def new_id() -> str:
@@ -271,7 +272,9 @@ def _on_worker_init(sender: Any, **_: Any) -> None:
 
 def _on_process_init(**_: Any) -> None:
     arm_from(os.environ)
-    hands()
+    worker_process()
+    # What was imported stays; every full collection would walk it.
+    collect_seldom()
 
 
 def _on_process_shutdown(**_: Any) -> None:
@@ -279,19 +282,19 @@ def _on_process_shutdown(**_: Any) -> None:
 
 
 def _on_beat_init(**_: Any) -> None:
-    # Celery does this for its pool only: the beat of a killed worker would never end.
+    # Celery does this only for its pool: the beat of a killed worker would never end.
     platforms.set_pdeathsig("SIGKILL")  # type: ignore[attr-defined]  # the stubs have forgotten it
 
 
 def _on_ready(sender: Any, **_: Any) -> None:
-    """Whenever it begins to take messages: a lost connection has lost its timers too."""
+    """Called whenever the worker begins to take messages: a lost connection has lost its timers too."""
     print("at work until SIGTERM", file=sys.stderr, flush=True)
     _wake_for_all()
     sender.timer.call_repeatedly(BEAT_LOOK_SECONDS, _end_without_beat, (sender.controller.beat,))
 
 
 def _wake_for_all() -> None:
-    """Look at once for work that dead processes left: the beat, a process that is still starting, rings later."""
+    """Look at once for work that dead processes left: the beat is a process that is still starting."""
     try:
         for what in (*QUEUES, WAIT_FOR_BOUND, SWEEP):
             app.send_task(
@@ -302,7 +305,7 @@ def _wake_for_all() -> None:
                 retry=False,
             )
     except app.connection_for_write().recoverable_connection_errors as error:
-        _logger.warning("nobody was woken for what others have left, the beat will do it: %s", error)
+        _logger.warning("no worker was woken for work that others left, the beat will do it: %s", error)
 
 
 def _end_without_beat(beat: Any) -> None:
@@ -315,7 +318,7 @@ def _end_without_beat(beat: Any) -> None:
         worker_state.should_stop = os.EX_SOFTWARE  # type: ignore[assignment]  # what it is at first is all they know
 
 
-# Not weakly: nothing else refers to these.
+# Not weak: nothing else refers to these functions.
 signals.setup_logging.connect(_on_setup_logging, weak=False)
 signals.worker_init.connect(_on_worker_init, weak=False)
 signals.worker_process_init.connect(_on_process_init, weak=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.armed_faults import DiedError, armed
-from tests.support.attached_cluster import Attached, attached, gated, ours
+from tests.support.attached_cluster import Attached, Manifest, attached, gated, ours
 from tests.support.clusters import LOCAL, claim, node, volume
 from tests.support.serving import strict_cluster
 from volsched.cluster.permissions import GATE_MODE
@@ -20,11 +20,7 @@ POINTS = [
     ("scheduler.decided", 1),
     ("scheduler.planned", 1),
     ("executor.claimed", 1),
-    *(
-        (point, nth)
-        for point in ("executor.calling", "executor.called", "executor.recorded")
-        for nth in range(1, 5)
-    ),
+    *((point, nth) for point in CALLED for nth in range(1, 5)),
 ]
 """A point, and how often it is reached before: a pod with two claims takes four calls."""
 CALLS_OF_A_GATED_POD = 3
@@ -86,51 +82,37 @@ def bound_truths(own: Attached) -> None:
         taken[reference["name"]] = name
 
 
+def play(
+    own: Attached, made: Callable[..., Manifest], number: int, point: str, nth: int, done: Callable[[str], object]
+) -> str:
+    """A pod with two claims, during which the process dies once; the next process brings it to its end."""
+    name, size = f"c{number}", f"{20 + number}Gi"
+    own.create(
+        volume(f"{name}-small", "2Gi", "n1"),
+        volume(f"{name}-large", size, "n1"),
+        claim(f"{name}-data", "1Gi"),
+        claim(f"{name}-logs", size),
+    )
+    own.running.create(made(name, f"{name}-data", f"{name}-logs"))
+    live(own, point, nth, own.controller.bind)
+    own.until(lambda: done(name) and own.has_settled(), seconds=1, binds=True)
+    bound_truths(own)
+    return name
+
+
 def test_a_process_that_dies_at_any_point_of_a_binding_is_succeeded_by_one_that_ends_it(own: Attached) -> None:
     for number, (point, nth) in enumerate(POINTS):
-        case = f"c{number}"
-        own.create(
-            volume(f"{case}-small", "2Gi", "n1"),
-            volume(f"{case}-large", f"{20 + number}Gi", "n1"),
-            claim(f"{case}-data", "1Gi"),
-            claim(f"{case}-logs", f"{20 + number}Gi"),
-        )
-        own.running.create(ours(case, f"{case}-data", f"{case}-logs"))
-        live(own, point, nth, own.controller.bind)
-
-        def is_bound(name: str = case) -> bool:
-            own.wait(1)
-            own.controller.bind()
-            return own.node_of(name) == "n1" and own.has_settled()
-
-        own.until(is_bound)
-        bound_truths(own)
+        play(own, ours, number, point, nth, lambda name: own.node_of(name) == "n1")
 
 
 def test_gate_mode_that_dies_at_any_point_is_succeeded_by_one_that_removes_the_gate(gate: Attached) -> None:
     """Of its three calls the last removes the gate; no pod is nominated or bound."""
     for number, (point, nth) in enumerate((point, nth) for point, nth in POINTS if nth <= CALLS_OF_A_GATED_POD):
-        case = f"c{number}"
-        gate.create(
-            volume(f"{case}-small", "2Gi", "n1"),
-            volume(f"{case}-large", f"{20 + number}Gi", "n1"),
-            claim(f"{case}-data", "1Gi"),
-            claim(f"{case}-logs", f"{20 + number}Gi"),
-        )
-        gate.running.create(gated(case, f"{case}-data", f"{case}-logs"))
-        live(gate, point, nth, gate.controller.bind)
-
-        def is_free(name: str = case) -> bool:
-            gate.wait(1)
-            gate.controller.bind()
-            return not gate.pod(name)["spec"].get("schedulingGates") and gate.has_settled()
-
-        gate.until(is_free)
-        found = gate.pod(case)
-        assert found["spec"].get("nodeName") is None
-        assert found.get("status", {}).get("nominatedNodeName") is None
-        assert all(gate.claim(f"{case}-{it}")["spec"].get("volumeName") for it in ("data", "logs"))
-        bound_truths(gate)
+        name = play(gate, gated, number, point, nth, lambda it: not gate.pod(it)["spec"].get("schedulingGates"))
+        pod = gate.pod(name)
+        assert pod["spec"].get("nodeName") is None
+        assert pod.get("status", {}).get("nominatedNodeName") is None
+        assert all(gate.claim(f"{name}-{it}")["spec"].get("volumeName") for it in ("data", "logs"))
 
 
 def test_a_process_that_dies_at_any_point_of_a_rollback_leaves_nothing_that_could_be_freed(own: Attached) -> None:
@@ -146,10 +128,6 @@ def test_a_process_that_dies_at_any_point_of_a_rollback_leaves_nothing_that_coul
         own.running.http.delete("/api/v1/namespaces/default/pods/db?gracePeriodSeconds=0")
         live(own, point, nth, lambda: None)
 
-        def has_ended() -> bool:
-            own.wait(1)
-            return own.has_settled()
-
-        own.until(has_ended)
+        own.until(own.has_settled, seconds=1)
         assert (own.given_to("small"), own.given_to("large")) == (None, None)
         bound_truths(own)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.attached_cluster import Attached, attached, ours
-from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.clusters import LOCAL, claim, node, on_node, pod, volume
 from tests.support.serving import strict_cluster
 from volsched.log.database import Database
 
@@ -36,10 +36,6 @@ def big(made: Manifest) -> Manifest:
     return {**made, "spec": {**made["spec"], "containers": containers}}
 
 
-def on_node(made: Manifest, name: str) -> Manifest:
-    return {**made, "spec": {**made["spec"], "nodeName": name}}
-
-
 def patch_status(own: Attached, name: str, status: Manifest) -> None:
     path = f"/api/v1/namespaces/default/pods/{name}/status"
     answer = own.running.http.patch(path, json={"status": status}, headers=MERGE)
@@ -64,12 +60,7 @@ def test_a_pod_that_kube_scheduler_is_about_to_place_keeps_its_room(own: Attache
     # kube-scheduler decides otherwise: the room is free, and the waiting pod is woken.
     patch_status(own, "theirs", {"nominatedNodeName": "n2"})
 
-    def placed() -> bool:
-        own.wait(1)
-        own.controller.bind()
-        return own.node_of("db") == "n1"
-
-    own.until(placed)
+    own.until(lambda: own.node_of("db") == "n1", seconds=1, binds=True)
     # Its own pods are left to it.
     assert own.node_of("theirs") is None
     assert not [it for it in own.sent if "theirs" in it]
@@ -109,15 +100,10 @@ def test_attachments_and_claims_of_everybody_count_against_what_a_node_attaches(
         told = own.pod(name).get("status", {}).get("conditions") or [{}]
         return "2 node(s) exceed max volume count" in told[0].get("message", "")
 
-    def is_placed(name: str) -> bool:
-        own.wait(1)
-        own.controller.bind()
-        return own.node_of(name) == "n1"
-
     own.until(lambda: is_refused("db"))
     own.running.http.delete("/apis/storage.k8s.io/v1/volumeattachments/left-over")
-    own.until(lambda: is_placed("db"))
+    own.until(lambda: own.node_of("db") == "n1", seconds=1, binds=True)
     own.running.create(ours("next", "more"))
     own.until(lambda: is_refused("next"))
     own.running.http.delete("/api/v1/namespaces/default/pods/web?gracePeriodSeconds=0")
-    own.until(lambda: is_placed("next"))
+    own.until(lambda: own.node_of("next") == "n1", seconds=1, binds=True)

@@ -1,16 +1,10 @@
 """Fault points are armed by the environment, several at once, and never without the drill flag."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from volsched.runtime.fault_points import ArmingError, FaultError, arm, arm_from, reach
+from volsched.runtime.fault_points import ArmingError, FaultError, arm_from, reach
 
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm(None, drill=False)
+pytestmark = pytest.mark.usefixtures("disarmed")
 
 
 def test_each_of_several_faults_happens_at_its_own_place() -> None:

@@ -4,20 +4,17 @@ from random import Random
 
 import pytest
 
+from tests.support.attached_cluster import ours
 from tests.support.clusters import LOCAL, START, claim, node, pod, volume
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.port import KUBERNETES, Manifest
-from volsched.cluster.simulated import ForeignApi, SimulatedCluster
+from volsched.cluster.simulated import SimulatedCluster
 from volsched.lab.simulation.actors import ForeignController
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.system import ProcessRole, System, embedded
 
 STEPS = 100
-
-
-def ours(name: str, *claims: str) -> Manifest:
-    made = pod(name, *claims)
-    return {**made, "spec": {**made["spec"], "schedulerName": "volsched"}}
 
 
 class Foreign:
@@ -77,7 +74,7 @@ def test_pods_of_another_scheduler_are_left_to_it(sqlite: Database) -> None:
     assert "claimRef" not in (foreign.api.get("PersistentVolume", "disk") or {})["spec"]
 
 
-def test_a_pod_without_a_node_is_told_what_autoscalers_act_on(sqlite: Database) -> None:
+def test_a_pod_without_a_node_has_the_condition_that_autoscalers_act_on(sqlite: Database) -> None:
     foreign = Foreign(sqlite, LOCAL, node("n1"), claim("data", "5Gi"), ours("db", "data"))
     for _ in range(5):
         foreign.system.step(foreign.now)
@@ -85,7 +82,7 @@ def test_a_pod_without_a_node_is_told_what_autoscalers_act_on(sqlite: Database) 
     (condition,) = [it for it in conditions if it["type"] == "PodScheduled"]
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert "didn't find available persistent volumes" in condition["message"]
-    (event,) = foreign.api.told
+    (event,) = foreign.api.events
     assert (event["reason"], event["type"], event["regarding"]["name"]) == ("FailedScheduling", "Warning", "db")
 
 

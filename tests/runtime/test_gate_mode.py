@@ -49,7 +49,7 @@ def test_claims_are_bound_and_exactly_our_gate_is_removed(gate: Attached) -> Non
 
 def test_a_pod_for_which_no_node_is_found_is_let_go_untouched_after_a_while(gate: Attached) -> None:
     gate.running.create(claim("huge", "50Gi"), gated("db", "huge"))
-    gate.until(lambda: any(it.startswith("tell FailedScheduling") for it in gate.sent))
+    gate.until(lambda: any(it.startswith("create Event FailedScheduling") for it in gate.sent))
     assert gates(gate, "db") == [GATE]
     assert gated_pods(gate) == 1
     gate.wait(31)
@@ -57,7 +57,7 @@ def test_a_pod_for_which_no_node_is_found_is_let_go_untouched_after_a_while(gate
     found = gate.pod("db")
     assert "no node was found" in gate.marks(found)[GAVE_UP]
     assert "volumeName" not in gate.claim("huge")["spec"]
-    assert "tell GateRemoved" in gate.sent
+    assert "create Event GateRemoved" in gate.sent
     gate.until(lambda: gated_pods(gate) == 0)
 
 
@@ -68,11 +68,7 @@ def test_a_gate_whose_removal_is_not_answered_is_removed_once(gate: Attached, fa
     gate.controller.bind()
     gate.fault(fault, "pods", seconds=0.1)
 
-    def is_free() -> bool:
-        gate.wait(1)
-        return gates(gate, "db") == [] and gate.has_settled()
-
-    gate.until(is_free)
+    gate.until(lambda: gates(gate, "db") == [] and gate.has_settled(), seconds=1)
     assert gate.legs() == [("data", "bound", "")]
 
 
@@ -81,9 +77,5 @@ def test_a_pod_that_is_deleted_behind_the_gate_gives_its_volume_back(gate: Attac
     gate.until(lambda: gate.given_to("small-1"))
     gate.running.http.delete("/api/v1/namespaces/default/pods/db?gracePeriodSeconds=0")
 
-    def ended() -> bool:
-        gate.wait(1)
-        return gate.has_settled()
-
-    gate.until(ended)
+    gate.until(gate.has_settled, seconds=1)
     assert gate.given_to("small-1") is None

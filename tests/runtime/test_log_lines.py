@@ -93,7 +93,7 @@ def test_a_rollback_says_why(sqlite: Database, capsys: pytest.CaptureFixture[str
     assert f"[binding={stepped.bindings()[0].id} position=" in line
 
 
-def test_leases_of_roles_are_told_and_turns_of_workers_only_in_detail(
+def test_leases_of_roles_are_reported_and_turns_of_workers_only_in_detail(
     sqlite: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging(LogLevel.INFO, LogFormat.JSON)
@@ -112,7 +112,7 @@ def test_leases_of_roles_are_told_and_turns_of_workers_only_in_detail(
     ]
 
 
-def test_a_transaction_that_is_slow_is_told_with_its_positions(
+def test_a_transaction_that_is_slow_is_reported_with_its_positions(
     sqlite: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging(LogLevel.WARNING, LogFormat.JSON)

@@ -5,10 +5,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.clusters import LOCAL, MADE, Stepped, claim, node, pod, turned_away, volume
-from volsched.binding.rules.saga import ANNOTATE
+from tests.runtime.external_provisioner import annotations, ended_well, provision, volumes
+from tests.support.clusters import (
+    LOCAL,
+    MADE,
+    Stepped,
+    claim,
+    node,
+    one_disk,
+    one_disk_bound,
+    pod,
+    turned_away,
+    volume,
+)
 from volsched.cluster.port import CallRefusedError, whole
-from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
+from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -19,33 +30,6 @@ from volsched.runtime.runner import run_until_idle
 from volsched.runtime.settings import EFFECT_LEASE_SECONDS
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
-
-
-def provision(stepped: Stepped, name: str, host: str) -> None:
-    """What an external provisioner does: make the volume for the claim, and nothing else."""
-    wanted = stepped.cluster.get("PersistentVolumeClaim", f"default/{name}") or {}
-    made = volume(f"pvc-{wanted['metadata']['uid']}", "6Gi", host, "made")
-    made["metadata"]["annotations"] = {"pv.kubernetes.io/provisioned-by": "disks.example.com"}
-    made["spec"] |= {
-        "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "default", "name": name,
-                     "uid": wanted["metadata"]["uid"]},
-        "persistentVolumeReclaimPolicy": "Delete",
-    }  # fmt: skip
-    stepped.create(made)
-
-
-def annotations(stepped: Stepped, name: str) -> dict[str, Any]:
-    found = stepped.cluster.get("PersistentVolumeClaim", f"default/{name}") or {}
-    return dict(found["metadata"].get("annotations", {}))
-
-
-def volumes(stepped: Stepped) -> list[str]:
-    return [it["metadata"]["name"] for it in whole(stepped.cluster.list("PersistentVolume")).objects]
-
-
-def ended_well(stepped: Stepped) -> None:
-    assert all(not row.open for row in stepped.bindings())
-    assert verify(stepped.database).ok
 
 
 def test_three_claims_are_bound_together(database: Database) -> None:
@@ -100,158 +84,6 @@ def test_a_pod_without_claims_gets_a_node(database: Database) -> None:
     ended_well(stepped)
 
 
-def test_a_volume_is_provisioned_where_the_pod_will_run(database: Database) -> None:
-    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")])
-    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
-    stepped.settle()
-    assert stepped.node_of("db") is None
-    assert annotations(stepped, "data")["volume.kubernetes.io/storage-provisioner"] == "disks.example.com"
-    provision(stepped, "data", "node-0")
-    stepped.until(lambda: stepped.node_of("db") == "node-0")
-    (binding,) = stepped.bindings()
-    assert stepped.legs(binding.id)[0].volume == stepped.volume_of("data")
-    ended_well(stepped)
-
-
-@pytest.mark.parametrize("key", ALPHA_SELECTED_NODES)
-def test_a_node_that_was_selected_under_an_alpha_name_is_where_the_volume_is_made(
-    database: Database, key: str
-) -> None:
-    """By a scheduler of old, or one that keeps to the first design. Taken back, all names of it go."""
-    wanted = claim("data", "5Gi", "made")
-    wanted["metadata"]["annotations"] = {key: "node-1"}
-    stepped = Stepped(database, [MADE, node("node-0"), node("node-1"), wanted])
-    stepped.settle()
-    # The controller orders the volume without waiting for a pod, as with the stable name.
-    assert annotations(stepped, "data")["volume.kubernetes.io/storage-provisioner"] == "disks.example.com"
-    stepped.create(pod("db", "data"))
-    stepped.until(lambda: annotations(stepped, "data").get(SELECTED_NODE) == "node-1")
-    provision(stepped, "data", "node-1")
-    stepped.until(lambda: stepped.node_of("db") == "node-1")
-    ended_well(stepped)
-
-
-def test_on_request_the_selected_node_is_written_under_its_alpha_names_too(database: Database) -> None:
-    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
-    stepped = Stepped(
-        database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")], configuration=writes
-    )
-    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
-    assert {annotations(stepped, "data")[key] for key in SELECTED_NODE_KEYS} == {"node-0"}
-    provision(stepped, "data", "node-0")
-    stepped.until(lambda: stepped.node_of("db") == "node-0")
-    ended_well(stepped)
-
-
-def test_a_provisioner_that_takes_the_stable_name_off_gives_the_node_back(database: Database) -> None:
-    """Those of today know no other name, and leave the alpha ones that we have written beside it."""
-    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
-    stepped = Stepped(
-        database,
-        [MADE, node("node-0"), node("node-1"), claim("data", "5Gi", "made"), pod("db", "data")],
-        configuration=writes,
-    )
-    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
-    refusing, other = ("node-0", "node-1")
-    if annotations(stepped, "data")[SELECTED_NODE] != refusing:
-        refusing, other = other, refusing
-    held = dict(stepped.cluster.get("Node", refusing) or {})
-    stepped.cluster.update("Node", {**held, "spec": {"unschedulable": True}})
-    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
-    marks = {key: value for key, value in annotations(stepped, "data").items() if key != SELECTED_NODE}
-    stepped.cluster.update(
-        "PersistentVolumeClaim", {**held, "metadata": {**held["metadata"], "annotations": marks}}
-    )
-    stepped.until(lambda: annotations(stepped, "data").get(SELECTED_NODE) == other, steps=1_000)
-    assert {annotations(stepped, "data")[key] for key in SELECTED_NODE_KEYS} == {other}
-
-
-def test_a_selection_that_is_taken_back_goes_under_all_its_names(database: Database) -> None:
-    """The deadline passes before a provisioner was asked for anything."""
-    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
-    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made")], configuration=writes)
-    stepped.create(pod("db", "data"))
-    stepped.plan_and_write()
-    stepped.system.executor.step(ANNOTATE, stepped.now)
-    assert set(SELECTED_NODE_KEYS) <= annotations(stepped, "data").keys()
-    stepped.cluster.delete("Pod", "default/db")
-    stepped.until(lambda: not set(SELECTED_NODE_KEYS) & annotations(stepped, "data").keys())
-    assert verify(stepped.database).ok
-
-
-def bound_out_of_reach(database: Database, **parts: Any) -> Stepped:
-    """An external provisioner made the volume on the other node, and the claim is bound to it."""
-    picky = pod("db", "data")
-    picky["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-0"}
-    stepped = Stepped(
-        database, [MADE, node("node-0"), node("node-1"), claim("data", "5Gi", "made"), picky], **parts
-    )
-    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
-    provision(stepped, "data", "node-1")
-    stepped.settle()
-    return stepped
-
-
-def phase_of_volume(stepped: Stepped) -> str:
-    (made,) = whole(stepped.cluster.list("PersistentVolume")).objects
-    return str(made["status"]["phase"])
-
-
-def test_a_bound_volume_of_a_foreign_provisioner_is_kept_although_its_pod_cannot_reach_it(
-    database: Database,
-) -> None:
-    stepped = bound_out_of_reach(database)
-    assert (phase_of_volume(stepped), stepped.volume_of("data")) == ("Bound", volumes(stepped)[0])
-    assert stepped.node_of("db") is None
-    assert "RollbackRequested" not in {it["reason"] for it in whole(stepped.cluster.list("Event")).objects}
-    # A person may ask for it all the same; the provisioner then finds the volume released, and deletes it.
-    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
-    held["metadata"] = {**held["metadata"], "annotations": {**annotations(stepped, "data"), ROLLBACK: "yes"}}
-    stepped.cluster.update("PersistentVolumeClaim", held)
-    stepped.until(lambda: phase_of_volume(stepped) == "Released")
-    assert stepped.volume_of("data") is None
-    assert verify(stepped.database).ok
-
-
-def test_a_bound_volume_of_a_foreign_provisioner_is_released_where_the_configuration_says_so(
-    database: Database,
-) -> None:
-    asks = replace(VOLSCHED, releases_foreign_volumes=True)
-    stepped = bound_out_of_reach(database, configuration=Configuration(asks))
-    stepped.until(lambda: phase_of_volume(stepped) == "Released", steps=1_000)
-    assert stepped.volume_of("data") is None
-    assert "RollbackRequested" in {it["reason"] for it in whole(stepped.cluster.list("Event")).objects}
-
-
-def test_a_provisioner_that_answers_after_the_timeout_still_serves_the_pod(database: Database) -> None:
-    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made")])
-    stepped.create(pod("db", "data", annotations={"volsched.io/bind-timeout-seconds": "5"}))
-    stepped.until(lambda: any(row.state == "rolled-back" for row in stepped.bindings()))
-    first = stepped.bindings()[0]
-    assert first.reason == "binding volumes: context deadline exceeded"
-    assert stepped.legs(first.id)[0].state == "retained"
-    assert stepped.legs(first.id)[0].reason.startswith("undecided")
-    assert annotations(stepped, "data")[SELECTED_NODE] == "node-0"
-    provision(stepped, "data", "node-0")
-    stepped.until(lambda: stepped.node_of("db") == "node-0")
-    ended_well(stepped)
-
-
-def test_a_failed_provisioning_frees_the_pod_for_another_node(database: Database) -> None:
-    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")])
-    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
-    found = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
-    marks = {key: it for key, it in found["metadata"]["annotations"].items() if key != SELECTED_NODE}
-    stepped.cluster.update(
-        "PersistentVolumeClaim", {**found, "metadata": {**found["metadata"], "annotations": marks}}
-    )
-    stepped.until(lambda: len(stepped.bindings()) == 2)
-    first, second = stepped.bindings()
-    assert first.state == "rolled-back"
-    assert 'provisioning failed for PVC "data"' in first.reason
-    assert second.open
-
-
 def test_two_pods_that_share_a_claim_run_on_the_same_node(database: Database) -> None:
     stepped = Stepped(database, [LOCAL, node("node-0"), node("node-1"), volume("disk", "5Gi", "node-1")])
     stepped.settle()
@@ -261,8 +93,7 @@ def test_two_pods_that_share_a_claim_run_on_the_same_node(database: Database) ->
 
 
 def test_a_pod_that_is_deleted_half_way_leaves_its_volume_free(database: Database) -> None:
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
+    stepped = one_disk(database)
     stepped.create(pod("db", "data"))
     stepped.step()
     assert (stepped.cluster.get("PersistentVolume", "disk") or {})["spec"]["claimRef"]["name"] == "data"
@@ -278,8 +109,7 @@ def test_a_pod_that_is_deleted_half_way_leaves_its_volume_free(database: Databas
 
 
 def test_a_node_that_loses_its_label_half_way_is_not_used(database: Database) -> None:
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
+    stepped = one_disk(database)
     stepped.create(pod("db", "data"))
     stepped.step()
     found = dict(stepped.cluster.get("Node", "node-0") or {})
@@ -326,8 +156,7 @@ def test_the_runner_stops_when_nothing_moves(database: Database) -> None:
 
 
 def test_a_second_process_goes_on_where_the_first_stopped(database: Database) -> None:
-    first = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    first.settle()
+    first = one_disk(database)
     first.create(pod("db", "data"))
     first.system.catch_up(first.now)
     first.system.scheduler.step(first.now)
@@ -364,12 +193,7 @@ def test_a_node_that_rejected_the_pod_is_tried_again_when_it_has_changed(databas
 
 def asked_back(database: Database) -> Stepped:
     """A claim that is bound and clean, without a pod, and marked for rollback."""
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
-    stepped.create(pod("db", "data"))
-    stepped.until(lambda: stepped.node_of("db") == "node-0")
-    stepped.cluster.delete("Pod", "default/db")
-    stepped.settle()
+    stepped = one_disk_bound(database)
     held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
     marks = {**held["metadata"]["annotations"], "pv.kubernetes.io/rollback": "uid-of-some-pod"}
     stepped.cluster.update(

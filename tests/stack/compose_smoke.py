@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import yaml
@@ -16,7 +15,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PROJECT = "volsched-smoke"
 EXAMPLE = ROOT / "docs" / "examples" / "local-database.yaml"
-BIND_SECONDS = 120.0
+BIND_SECONDS = 120
 
 
 def compose_command() -> list[str] | None:
@@ -51,7 +50,7 @@ def main() -> int:
 
 
 def _bind_a_pod(compose: list[str]) -> None:
-    from kubernetes import client, config, utils
+    from kubernetes import client, config, utils, watch
 
     shown = _run(
         [*compose, "run", "--rm", "--no-deps", "secrets", "cat", "/secrets/admin.kubeconfig"], shown=False
@@ -64,11 +63,12 @@ def _bind_a_pod(compose: list[str]) -> None:
     core.create_namespace({"metadata": {"name": "shop"}})
     for manifest in yaml.safe_load_all(EXAMPLE.read_text()):
         utils.create_from_dict(api, manifest)
-    until = time.monotonic() + BIND_SECONDS
-    while (node := core.read_namespaced_pod("db-0", "shop").spec.node_name) is None:
-        if time.monotonic() > until:
-            raise TimeoutError(f"pod shop/db-0 has no node after {BIND_SECONDS:.0f} s")
-        time.sleep(0.5)
+    seen = watch.Watch().stream(
+        core.list_namespaced_pod, "shop", field_selector="metadata.name=db-0", timeout_seconds=BIND_SECONDS
+    )
+    node = next((it["object"].spec.node_name for it in seen if it["object"].spec.node_name), None)
+    if node is None:
+        raise TimeoutError(f"pod shop/db-0 has no node after {BIND_SECONDS} s")
     print(f"pod shop/db-0 is on {node}")
 
 

@@ -45,6 +45,7 @@ WORKER_POINTS = (
 SCHEDULER_POINTS = ("scheduler.decided", "scheduler.planned", "commit.before*3", "commit.after*3")
 """With workers it carries nothing out."""
 NOT_OF_WORKERS = {
+    "commit.drafted",
     "scheduler.decided",
     "scheduler.planned",
     "controller.decided",
@@ -141,6 +142,13 @@ def test_two_schedulers_and_celery_workers_place_the_pods_of_a_cluster(
     assert verify(database).ok
 
 
+def bring_to_rest(foreign: ForeignCluster) -> None:
+    wait_until(
+        lambda: not foreign.step().waiting() and not foreign.look().half_bound(),
+        progress=lambda: len(foreign.look().waiting()),
+    )
+
+
 def test_the_points_at_which_workers_are_killed_are_all_that_they_come_to() -> None:
     assert POINTS.keys() - {it.partition("*")[0] for it in WORKER_POINTS} == NOT_OF_WORKERS
 
@@ -176,10 +184,7 @@ def test_workers_killed_at_every_point_leave_a_cluster_without_harm(
                     assert set(pods) & set(foreign.look().waiting()), point
                     victim.kill()
             with worker(url, broker, name="heir", **acts):
-                wait_until(
-                    lambda: not foreign.step().waiting() and not foreign.look().half_bound(),
-                    progress=lambda: len(foreign.look().waiting()),
-                )
+                bring_to_rest(foreign)
         assert at_rest(foreign.look(), foreign.history, foreign.events()) == []
         assert used_permissions(running, OWN) <= permissions_of(OWN)
     assert verify(database).ok
@@ -215,10 +220,7 @@ def test_schedulers_killed_at_every_point_leave_a_cluster_without_harm(
                 assert set(pods) <= set(foreign.look().waiting()), point
             foreign.controls = True
             with scheduler(url, broker, *words, name="heir"):
-                wait_until(
-                    lambda: not foreign.step().waiting() and not foreign.look().half_bound(),
-                    progress=lambda: len(foreign.look().waiting()),
-                )
+                bring_to_rest(foreign)
         assert at_rest(foreign.look(), foreign.history, foreign.events()) == []
         assert used_permissions(running, OWN) <= permissions_of(OWN)
     assert verify(database).ok

@@ -141,7 +141,7 @@ def test_commands_that_alerts_name_exist() -> None:
             assert verb in verbs, f"{rule['alert']} names volsched {verb}"
 
 
-def test_memory_is_told_before_the_container_is_killed_for_it() -> None:
+def test_memory_is_reported_before_the_container_is_killed_for_it() -> None:
     (rule,) = [it for it in rules() if it["alert"] == "VolschedMemory"]
     assert compose()["services"]["api"]["mem_limit"] == "1g"
     assert float(rule["expr"].rpartition(">")[2]) < 0.8 * (1 << 30)

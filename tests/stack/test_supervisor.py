@@ -159,7 +159,7 @@ def test_a_process_that_dies_is_started_again_and_one_that_does_not_listen_is_ki
     assert (one(stack, "deaf").condition, one(stack, "deaf").exit_code) == (Condition.STOPPED, -signal.SIGKILL)
 
 
-def test_what_never_gets_healthy_is_told_with_what_it_said(stack: Stack) -> None:
+def test_what_never_gets_healthy_is_reported_with_what_it_said(stack: Stack) -> None:
     bad = Health(command=shell("echo no room on the shelf; exit 1"), start_interval=0.05)
     launched(stack, StackService(name="bad", command=SLEEPS, health=bad))
     wait_until(lambda: one(stack, "bad").health == "no room on the shelf")
@@ -167,13 +167,13 @@ def test_what_never_gets_healthy_is_told_with_what_it_said(stack: Stack) -> None
         stack.wait_ready(seconds=0)
 
 
-def test_a_health_check_that_does_not_exist_is_told_and_ends_nobody(stack: Stack) -> None:
+def test_a_health_check_that_does_not_exist_is_reported_and_ends_nobody(stack: Stack) -> None:
     launched(stack, StackService(name="odd", command=SLEEPS, health=Health(command=("no-such-check",))))
     wait_until(lambda: one(stack, "odd").health == "no-such-check: cannot be started: No such file or directory")
     assert stack.running
 
 
-def test_what_waits_is_told_with_what_it_waits_for(stack: Stack) -> None:
+def test_what_waits_is_reported_with_what_it_waits_for(stack: Stack) -> None:
     launched(
         stack,
         StackService(name="store", command=SLEEPS, health=Health(command=("false",), start_interval=0.05)),
@@ -224,7 +224,7 @@ def test_pausing_freezes_all_processes_of_a_service(stack: Stack) -> None:
     wait_until(lambda: psutil.STATUS_STOPPED not in {it.status() for it in family})
 
 
-def test_a_command_that_does_not_exist_is_told_in_its_log(stack: Stack) -> None:
+def test_a_command_that_does_not_exist_is_reported_in_its_log(stack: Stack) -> None:
     launched(stack, StackService(name="gone", command=("no-such-command",)))
     wait_until(lambda: "gone-1: no-such-command: cannot be started: No such file or directory" in said(stack))
     wait_until(lambda: one(stack, "gone").condition is Condition.BACKING_OFF)
@@ -360,7 +360,7 @@ def test_asking_whether_a_stack_runs_hinders_nobody(tmp_path: Path) -> None:
         assert not is_locked(tmp_path)
 
 
-def test_a_supervisor_that_cannot_start_is_told_at_once(stack: Stack) -> None:
+def test_a_supervisor_that_cannot_start_is_reported_at_once(stack: Stack) -> None:
     with pytest.raises(NotReadyError, match=r"did not start; see .*supervisor\.log"):
         launched(stack, StackService(name="a", command=SLEEPS, after=("nobody",)))
     assert 'waits for "nobody"' in (stack.directory / "supervisor.log").read_text()
@@ -382,7 +382,7 @@ def test_a_state_that_was_lost_with_the_machine_is_no_state(stack: Stack) -> Non
     (stack.directory / "state.json").unlink()
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
+def test_a_port_that_is_taken_is_reported_before_anything_starts() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

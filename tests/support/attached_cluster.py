@@ -20,6 +20,7 @@ from volsched.cluster.permissions import GATE_MODE, LOCKS, MODES, OWN, WATCHED_K
 from volsched.cluster.port import KUBERNETES, Cluster
 from volsched.cluster.projection import project
 from volsched.kube.meta import GATE
+from volsched.lab.manifests import storage_class
 from volsched.lab.storage_players import ProvisionerPlayer, PvController, claim_path, volume_path
 from volsched.log import tables
 from volsched.log.database import Database
@@ -28,13 +29,7 @@ from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.system import ProcessRole, System, embedded
 
 Manifest = dict[str, Any]
-NETWORK: Manifest = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "network"},
-    "provisioner": "disk.example.com",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
+NETWORK = storage_class("network", "disk.example.com")
 
 
 def gated(name: str, *claims: str, others: tuple[str, ...] = ()) -> Manifest:
@@ -119,9 +114,14 @@ class Attached:
         self.running.create(*manifests)
         self.controller.offer()
 
-    def until(self, condition: Callable[[], object]) -> None:
+    def until(self, condition: Callable[[], object], *, seconds: int = 0, binds: bool = False) -> None:
+        """Before each look so many seconds pass, and the PV controller binds."""
+
         def stepped() -> object:
             self.system.step(self.now())
+            self.wait(seconds)
+            if binds:
+                self.controller.bind()
             return condition()
 
         wait_until(stepped, progress=lambda: len(self.sent))

@@ -6,9 +6,10 @@ from typing import Any
 
 from sqlalchemy import select
 
+from volsched.cluster.foreign_api import ABLE, ForeignApi
 from volsched.cluster.mirror import KINDS_MIRRORED, Mirror
 from volsched.cluster.port import Capabilities, Manifest, whole
-from volsched.cluster.simulated import ABLE, ClusterFaults, ForeignApi, SimulatedCluster
+from volsched.cluster.simulated import ClusterFaults, SimulatedCluster
 from volsched.kube.patches import merged
 from volsched.log.database import Database
 from volsched.log.events.streams import NOUN_OF_KIND

@@ -20,6 +20,7 @@ from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState, State
 from volsched.log.events.streams import noun_and_key
 from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
+from volsched.runtime.clock import SECOND
 from volsched.scheduling.rules.attempts import PLANNED
 
 ROOT = "volsched"
@@ -27,7 +28,6 @@ SLOW_SECONDS = 1.0
 """A transaction blocks every other writer; a healthy one takes milliseconds."""
 ROLES = frozenset({"controller", "recovery"})
 """Leases of roles. The others are turns that workers take every second, and are logged only at debug level."""
-US = 1_000_000
 Data = Mapping[str, Any]
 
 
@@ -133,7 +133,7 @@ def _binding_moved(event: Event, data: Data, states: Mapping[str, State]) -> Log
     state = states.get(event.stream)
     if data["open"] or not isinstance(state, BindingState):
         return None
-    plan, seconds = state.plan, (event.at - state.planned_at) / US
+    plan, seconds = state.plan, (event.at - state.planned_at) / SECOND
     pod, node, binding = plan["pod"], plan["node"], noun_and_key(event.stream)[1]
     about: dict[str, Any] = {"pod": pod, "node": node, "binding": binding, "position": event.position}
     about["seconds"] = round(seconds, 3)
@@ -176,7 +176,7 @@ def _lease_freed(event: Event, data: Data, _: Mapping[str, State]) -> LogLine:
 
 
 def _clock_corrected(event: Event, data: Data, _: Mapping[str, State]) -> LogLine:
-    ahead = (data["before"] - data["after"]) / US
+    ahead = (data["before"] - data["after"]) / SECOND
     told = f"the log's time was {ahead:.0f} s ahead of this machine's clock, and follows it from here on"
     return LogLine(logging.WARNING, "log", told, _about(event))
 

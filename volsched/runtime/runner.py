@@ -14,7 +14,7 @@ from volsched.cluster.observer import WrongClusterError
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
-from volsched.log.garbage_pause import collect_seldom
+from volsched.log.garbage_pause import collect_as_usual, collect_seldom
 from volsched.runtime.clock import SECOND, Clock
 from volsched.runtime.system import System
 from volsched.runtime.writer import Writer
@@ -219,6 +219,8 @@ class RestartingSystem:
     make: Callable[[], Restartable]
     system: Restartable | None = None
     failed: bool = False
+    _loaded: bool = False
+    """Whether it has made its first step, which reads the whole store."""
     _last: int = 0
     """The time of the previous step."""
 
@@ -230,10 +232,14 @@ class RestartingSystem:
         if self.system is None:
             self.system, self.failed = self.make(), False
         try:
-            return self.system.step(now)
+            progress = self.system.step(now)
         except StoreError:
             self.failed = True
             raise
+        if not self._loaded:
+            self._loaded = True
+            collect_seldom()
+        return progress
 
     def rests_until(self, now: int) -> int:
         """When to step again at the latest."""
@@ -243,3 +249,6 @@ class RestartingSystem:
         if self.system is not None:
             self.system.close()
             self.system = None
+        if self._loaded:
+            self._loaded = False
+            collect_as_usual()

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from volsched.kube.problems import ConfigurationError, ManifestError
+from volsched.runtime.clock import SECOND
 from volsched.runtime.log_format import LogFormat, LogLevel
 from volsched.runtime.user_files import default_url, url_of
 from volsched.scheduling.queue.entry import Share, read_share
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from volsched.scheduling.rules.configuration import Configuration
 
 EFFECT_LEASE_SECONDS = 30
-"""The only default for the lease of an effect."""
+"""How long an effect is leased where the setting says nothing."""
+ATTACHED_LEASE_SECONDS = 120
+"""The same for `attach`. Longer than a call may take: whoever takes an effect over sooner would only repeat it."""
 PLUGINS = "volsched.plugins"
 """The entry point group of third-party plugins: name = a callable that makes the plugin."""
 
@@ -69,8 +72,8 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(
         default=EFFECT_LEASE_SECONDS,
         gt=0,
-        description="How long a worker may take for a batch before another takes it over; of `attach`, 120 "
-        "unless set.",
+        description="How long a worker may take for a batch before another takes it over; of `attach`, "
+        f"{ATTACHED_LEASE_SECONDS} unless set, in its workers too.",
     )
     stepwise_binding: bool = Field(
         default=False,
@@ -176,6 +179,11 @@ class Settings(BaseSettings):
     @classmethod
     def _from_files(cls, given: dict[str, Any]) -> dict[str, Any]:
         return given | _in_files(set(cls.model_fields), set(given))
+
+    def effect_lease(self, *, attached: bool = False) -> int:
+        """In microseconds. On an attached cluster, calls over the network are made under it."""
+        is_default = attached and "lease_seconds" not in self.model_fields_set
+        return int((ATTACHED_LEASE_SECONDS if is_default else self.lease_seconds) * SECOND)
 
 
 def _in_files(names: set[str], given: set[str]) -> dict[str, str]:

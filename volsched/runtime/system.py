@@ -10,12 +10,13 @@ from enum import StrEnum
 
 from volsched.binding.executor import QUEUES, WRITES, Executor, SideBySide
 from volsched.binding.recovery import Sweep, recover
+from volsched.binding.rules.effects import BIND_POD
 from volsched.binding.rules.foreign_notice import TELL
-from volsched.binding.rules.saga import BIND_POD
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.observer import ClusterObserver
 from volsched.cluster.port import Cluster
+from volsched.kube.meta import ATTACHED_SCHEDULERS, OUR_SCHEDULERS
 from volsched.kube.names import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -36,7 +37,7 @@ from volsched.scheduling.index import Index
 from volsched.scheduling.queue.entry import ALL, Share
 from volsched.scheduling.queue.queue import Queue
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
-from volsched.scheduling.scheduler import ATTACHED, OURS, Scheduler
+from volsched.scheduling.scheduler import Scheduler
 from volsched.scheduling.seats import Seat
 from volsched.workloads.controllers import Upkeep, upkeep_parts
 from volsched.workloads.garbage_collector import DEFAULT_KEEP, Keep
@@ -335,7 +336,7 @@ def embedded(
             new_id,
             bind_timeout_seconds=configuration.bind_timeout_seconds,
             queue=queue,
-            names=names or (ATTACHED if is_foreign else OURS),
+            names=names or (ATTACHED_SCHEDULERS if is_foreign else OUR_SCHEDULERS),
             gate=gate,
             # With workers, theirs: a decision is committed as soon as it is made.
             continuation=executor.continuation if bell is None else None,

@@ -1,14 +1,11 @@
-"""What a fresh reviewer broke once, and must not break again."""
-
-from collections.abc import Iterator
+"""Parts of a whole system that meet: leads, time-outs, deletions and lost connections while pods are bound."""
 
 import pytest
 
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, all_is_well, claim, node, one_disk, one_disk_used, pod, volume
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
-from volsched.log.integrity.verify import verify
-from volsched.questions.invariants import violations
+from volsched.pv_controller.controller import LEASE_TTL
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.runner import run_until_idle
@@ -16,16 +13,7 @@ from volsched.runtime.runner import run_until_idle
 IMMEDIATE = {**LOCAL, "metadata": {"name": "now"}, "volumeBindingMode": "Immediate"}
 
 
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    fault_points.arm(None, drill=False)
-
-
-def nothing_wrong(stepped: Stepped) -> None:
-    with stepped.database.read() as connection:
-        assert violations(connection, at_rest=True) == []
-    assert verify(stepped.database).ok
+pytestmark = pytest.mark.usefixtures("disarmed")
 
 
 def test_a_pod_is_not_bound_with_a_claim_that_another_pod_asks_back(database: Database) -> None:
@@ -48,14 +36,11 @@ def test_a_pod_is_not_bound_with_a_claim_that_another_pod_asks_back(database: Da
         system.controller.step(stepped.now)
     stepped.until(lambda: stepped.node_of("b") is not None)
     stepped.settle()
-    nothing_wrong(stepped)
+    all_is_well(stepped)
 
 
 def test_a_claim_that_is_asked_back_fails_the_binding_of_a_pod_that_counts_on_it(database: Database) -> None:
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
-    stepped.create(pod("first", "data"))
-    stepped.until(lambda: stepped.node_of("first") == "node-0")
+    stepped = one_disk_used(database, by="first")
     stepped.create(pod("second", "data"))
     stepped.system.catch_up(stepped.now)
     stepped.system.scheduler.step(stepped.now)
@@ -112,9 +97,33 @@ def test_while_another_leads_there_is_something_to_wait_for(database: Database) 
     assert due > second.now
 
 
+@pytest.mark.parametrize("stops", ["leaves", "hangs"])
+def test_what_a_living_leader_has_to_do_is_not_waited_for(database: Database, stops: str) -> None:
+    """Otherwise `volsched schedule` beside `volsched up` would wait for as long as that runs."""
+    first = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0")])
+    first.settle()
+    second = Stepped(database, owner="second")
+    second.now = first.now
+    second.step()
+    assert second.system.next_due() is not None
+    for _ in range(LEASE_TTL // SECOND):
+        first.step(after=SECOND)
+        second.now = first.now
+        second.step()
+    assert second.system.next_due() is None
+    second.create(volume("late", "5Gi", "node-0"))
+    if stops == "hangs":
+        second.step(after=LEASE_TTL * 2 // 3)
+        assert second.system.next_due() is not None
+        second.step(after=LEASE_TTL)
+    else:
+        first.system.close()
+    second.settle()
+    assert (second.cluster.get("PersistentVolume", "late") or {})["status"]["phase"] == "Available"
+
+
 def test_a_pod_that_keeps_changing_is_tried_again_all_the_same(database: Database) -> None:
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
+    stepped = one_disk(database)
     stepped.create(pod("db", "data"))
     stepped.system.catch_up(stepped.now)
     stepped.system.scheduler.step(stepped.now)
@@ -143,8 +152,7 @@ def test_the_volume_of_a_deleted_claim_is_released_without_waiting_for_a_resync(
 
 
 def test_a_commit_whose_connection_was_lost_leaves_nothing_imagined(database: Database) -> None:
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
+    stepped = one_disk(database)
     stepped.create(pod("db", "data"))
     failing = iter([True])
 
@@ -159,10 +167,10 @@ def test_a_commit_whose_connection_was_lost_leaves_nothing_imagined(database: Da
             stepped.until(lambda: False, steps=5)
         fault_points.arm(None, drill=False)
     stepped.until(lambda: stepped.node_of("db") == "node-0")
-    nothing_wrong(stepped)
+    all_is_well(stepped)
 
 
-def test_a_pod_made_anew_is_told_its_own_reasons(database: Database) -> None:
+def test_a_pod_that_is_created_again_gets_its_own_reasons(database: Database) -> None:
     stepped = Stepped(database, [LOCAL, node("node-0"), pod("db", "nowhere")])
     stepped.settle()
     assert "nowhere" in stepped.system.scheduler.waiting()["default/db"]
