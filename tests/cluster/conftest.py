@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -14,7 +15,8 @@ from tests.support.fresh_stores import unsynced
 from tests.support.patience import HANG_SECONDS
 from tests.support.real_cluster import GivenAccess, refusal_of_writes
 from tests.support.serving import served
-from tests.support.store_samples import NOW
+from tests.support.store_samples import commit
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.kubernetes import requests
 from volsched.cluster.kubernetes.adapter import KubernetesCluster, attach
 from volsched.cluster.kubernetes.backoff import TokenBucket
@@ -24,11 +26,9 @@ from volsched.cluster.kubernetes.transport import Transport
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import KUBERNETES, CallRefusedError, Capabilities, Cluster, whole
 from volsched.cluster.projection import Projection, everything
-from volsched.cluster.simulated import ForeignApi, SimulatedCluster
+from volsched.cluster.simulated import SimulatedCluster
 from volsched.kube.kinds import key_of
-from volsched.log.commands import Command, Done
 from volsched.log.database import open_database
-from volsched.log.transaction import execute
 
 WATCHED = ("Node", "PersistentVolume", "PersistentVolumeClaim", "Pod")
 UNLIMITED = 1e6
@@ -127,12 +127,11 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path)
         database.close()
         return
 
-    def append(command: Command) -> Done:
-        (outcome,) = execute(database, [command], now=NOW)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
     uids = count(1)
-    yield LocalCluster(database, append, new_uid=lambda: f"uid-{next(uids)}", now_text=lambda: TIME)
+    yield LocalCluster(
+        database,
+        partial(commit, database),
+        new_uid=lambda: f"uid-{next(uids)}",
+        now_text=lambda: TIME,
+    )
     database.close()

@@ -10,7 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from volsched.cluster.install_manifests import OWNED, Installation, helm_files, kustomize_files, manifests
+from volsched.cluster.admission_policies import OWNED
+from volsched.cluster.install_manifests import Installation, helm_files, kustomize_files, manifests
 from volsched.cluster.permissions import ADVISE, GATE_MODE, MODES, OBSERVE, OWN, READS, role_rules
 from volsched.cluster.projection import OBSERVED_KINDS
 from volsched.kube.meta import GATE

@@ -55,7 +55,7 @@ def machine(cluster: KubernetesCluster, holder: str | None, *, time: float = 0.0
     return made
 
 
-def test_one_installation_holds_it_and_another_is_told_who(cluster: KubernetesCluster) -> None:
+def test_one_installation_holds_it_and_another_learns_which(cluster: KubernetesCluster) -> None:
     first, second = machine(cluster, "first"), machine(cluster, "second", time=1_000.0)
     assert first.wait(0)
     assert not second.wait(0)

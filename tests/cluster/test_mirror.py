@@ -16,6 +16,7 @@ from tests.support.extent import extended, extent
 from tests.support.foreign import change, follow, in_cluster, in_views, simulated, types_of
 from tests.support.port_manifests import claim, node, pod, volume
 from tests.support.store_samples import NOW
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.mirror import Mirror, MirrorProgress
 from volsched.cluster.port import (
     NOTHING_KNOWN,
@@ -27,7 +28,7 @@ from volsched.cluster.port import (
     PortChange,
     Watched,
 )
-from volsched.cluster.simulated import Call, ClusterFaults, Fate, ForeignApi, SimulatedCluster
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
 from volsched.kube.patches import merged
 from volsched.log.database import Database, open_database
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
@@ -227,7 +228,7 @@ def test_an_object_that_is_gone_does_not_come_back_by_being_told_again(
     assert types_of(database, "node/n1") == ["NodeCreated", "NodeDeleted"]
 
 
-def test_a_deletion_that_is_told_again_does_not_delete_the_next_object_of_that_name(
+def test_a_deletion_that_is_reported_again_does_not_delete_the_next_object_of_that_name(
     database: Database, cluster: SimulatedCluster, mirror: Mirror
 ) -> None:
     mirror.step(NOW)

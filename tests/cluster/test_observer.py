@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.support.given_cluster import GivenCluster
+from tests.support.given_cluster import GivenCluster, settle
 from tests.support.store_samples import NOW
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
 from volsched.cluster.projection import fingerprint
@@ -29,11 +29,6 @@ def pod(name: str, *claims: str, uid: str = "", **spec: Any) -> dict[str, Any]:
     volumes = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in claims]
     names = {"namespace": "shop", "name": name} | ({"uid": uid} if uid else {})
     return {"metadata": names, "spec": {"containers": [{"name": "c"}], "volumes": volumes, **spec}, "status": {}}
-
-
-def settle(observer: ClusterObserver, now: int = NOW) -> None:
-    while observer.step(now):
-        pass
 
 
 def settle_often(observer: ClusterObserver) -> None:
@@ -154,7 +149,7 @@ def test_a_list_after_a_restart_or_an_expired_cursor_is_a_gap(database: Database
     assert (last.kind, last.reason) == ("Pod", "the cursor of Pod is too old")
 
 
-def test_a_gap_is_told_of_every_kind_that_was_listed_also_where_the_next_was_not(database: Database) -> None:
+def test_a_gap_is_reported_of_every_kind_that_was_listed_also_where_the_next_was_not(database: Database) -> None:
     cluster = GivenCluster()
     settle(ClusterObserver(database, cluster))
     again = ClusterObserver(database, cluster)
@@ -224,7 +219,7 @@ def test_what_could_not_be_stored_is_not_passed_over_by_the_next_list(
     assert known(database, "Node")["n1"]["spec"] == {"unschedulable": True}
 
 
-def test_a_restored_cluster_is_told_and_followed_from_its_new_versions(database: Database) -> None:
+def test_a_restored_cluster_is_reported_and_followed_from_its_new_versions(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("Node", node("n1"))
     backup, version = dict(cluster.objects), cluster.head
@@ -243,7 +238,7 @@ def test_a_restored_cluster_is_told_and_followed_from_its_new_versions(database:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["while followed", "while nobody followed"])
-def test_a_restored_cluster_that_has_gone_on_is_told_by_objects_that_went_back(
+def test_a_restored_cluster_that_has_gone_on_is_reported_by_objects_that_went_back(
     database: Database, is_restarted: bool
 ) -> None:
     """Its versions are larger than all that is known; those of objects that nobody wrote since are not."""
@@ -339,7 +334,7 @@ def test_nothing_is_listed_while_nobody_says_which_cluster_it_is(database: Datab
     assert set(known(database, "Node")) == {"n1", "n2"}
 
 
-def test_trouble_that_lasts_is_told_once_and_so_is_its_end(
+def test_trouble_that_lasts_is_reported_once_and_so_is_its_end(
     sqlite: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster, trouble = GivenCluster(), list[str]()
@@ -371,7 +366,7 @@ def test_a_watch_that_never_opens_is_no_word_of_its_kind(database: Database) -> 
     assert events(database, "MirrorGap")[-1]["since"] == NOW
 
 
-def test_what_cannot_be_stored_is_told_once_and_the_rest_is_kept(
+def test_what_cannot_be_stored_is_reported_once_and_the_rest_is_kept(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = GivenCluster()
@@ -398,7 +393,7 @@ def test_the_clusters_own_words_are_kept_where_they_say_why(database: Database) 
     assert set(known(database, "Event")) == {"shop/e1"}
 
 
-def test_what_was_not_what_the_cluster_had_is_told_and_listed_again(database: Database) -> None:
+def test_what_was_not_what_the_cluster_had_is_reported_and_listed_again(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("Node", node("n1"))
     cluster.put("Node", node("n2"))

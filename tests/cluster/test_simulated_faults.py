@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.conftest import TIME
 from tests.support.port_manifests import claim, node, pod
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.port import (
     KUBERNETES,
     CallRefusedError,
@@ -19,7 +20,7 @@ from volsched.cluster.port import (
     UnansweredError,
     whole,
 )
-from volsched.cluster.simulated import Call, ClusterFaults, Fate, ForeignApi, SimulatedCluster
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
 from volsched.kube.patches import merged
 
 NODE = "Node"
@@ -61,7 +62,7 @@ def test_a_call_that_is_turned_away_changes_nothing_and_says_when_to_come_back()
     assert cluster.api.get(NODE, "n1") is None
 
 
-def test_a_silent_kind_keeps_its_cursor_and_is_told_later() -> None:
+def test_a_silent_kind_keeps_its_cursor_and_is_reported_later() -> None:
     cluster = simulated(silent=1)
     cluster.api.create(NODE, node())
     silent = cluster.watch({NODE: "0"})
@@ -99,7 +100,7 @@ def test_a_slow_call_is_carried_out_some_calls_later() -> None:
     assert [cluster.get(NODE, "n1") is None for _ in range(4)] == [True, True, False, False]
 
 
-def test_a_slow_call_waits_for_the_test_if_it_is_told_to() -> None:
+def test_a_slow_call_waits_for_the_test_on_request() -> None:
     cluster = simulated(slow=1, slow_for=None)
     with pytest.raises(UnansweredError):
         cluster.create(NODE, node())

@@ -2,8 +2,8 @@
 
 All processes of an installation share one store, and hold the lock together: its holder is the store, not a
 process. A process that renewed the lock knows that it is good for `DEADLINE_SECONDS`; others take it only after
-they have seen no renewal for `DURATION_SECONDS`. Both are counted by the own monotonic clock of whoever judges:
-clocks of two machines never agree, so no time that is written in the record is compared with anything.
+they have seen no renewal for `DURATION_SECONDS`. Each process counts both by its own monotonic clock: clocks of
+two machines never agree, so no time that is written in the record is compared with anything.
 
 Rejected: the namespace of the installation as the place of the Lease. Two installations in two namespaces would
 not meet. Rejected: one holder among the processes of an installation. Each crash would stop all of them for 15 s.
@@ -21,12 +21,12 @@ from volsched.log.observed_cluster import attached_cluster, first_attached, requ
 from volsched.runtime.clock import Clock, rfc3339_micro
 
 DURATION_SECONDS = 15
-"""Without a renewal for so long, the lock is free."""
+"""After so long without a renewal, the lock is free."""
 DEADLINE_SECONDS = 10.0
-"""A process that could not renew the lock for so long acts no more; the rest is for calls that are under way."""
+"""A process that could not renew the lock for so long stops acting; the rest is for calls that are under way."""
 RETRY_SECONDS = 2.0
 TRIES = 3
-"""Writes of one look: other processes of this installation renew the same record."""
+"""Attempts to write in one look: other processes of this installation renew the same record."""
 NAMESPACE = "kube-system"
 GATE_LOCK = "volsched-gate"
 _log = logging.getLogger("volsched.lock")
@@ -68,7 +68,7 @@ class InstallationLock:
     """For the times that people read in the record."""
     monotonic: Callable[[], float]
     trouble: str | None = None
-    """Why the last look did not end with the lock in our hands."""
+    """Why we did not hold the lock after the last look."""
     rival_is_alive: bool = False
     """Another installation has renewed the lock while we looked."""
     holder: str = ""
@@ -76,7 +76,7 @@ class InstallationLock:
     _changed_at: float = 0.0
     """When the record of another installation was last seen to change."""
     _renewed_at: float | None = None
-    """Before the call that renewed it was sent."""
+    """When the call that renewed it was sent."""
     _look_at: float | None = None
 
     def is_held(self) -> bool:
@@ -91,7 +91,7 @@ class InstallationLock:
         self._look_at = at + RETRY_SECONDS
         self.holder = self.holder or self.find_holder() or ""
         if not self.holder:
-            self.trouble = "the store does not belong to a cluster yet; its scheduler makes it so"
+            self.trouble = "the store does not belong to a cluster yet; its scheduler attaches it"
             return 0
         was_held = self.is_held()
         try:
@@ -104,58 +104,58 @@ class InstallationLock:
             _log.error("the lock of this installation is lost, nothing is written any more: %s", self.trouble)
         return 0
 
-    def looks_and_holds(self) -> bool:
-        """For a process without a thread that renews the lock: it looks when it is about to act."""
+    def look_and_hold(self) -> bool:
+        """For a process without a thread that renews the lock: it looks just before it acts."""
         self.step()
         return self.is_held()
 
     def _look(self) -> bool:
-        """Whether the look has ended; not where others changed the record meanwhile."""
+        """Whether the look has ended; False where others changed the record meanwhile, and it is repeated."""
         sent_at = self.monotonic()
         # Our own record is renewed without reading it: a version that is not ours any more is refused.
         if self._record is None or self._is_rivals(self._record):
             self._note(self.calls.lease(f"{NAMESPACE}/{self.name}"))
         record = self._record
         if record is not None and self._is_rivals(record):
-            self._renewed_at, self.trouble = None, _told(self.name, record)
+            self._renewed_at, self.trouble = None, _held_by_other(self.name, record)
             if self.monotonic() - self._changed_at < _duration(record):
                 return True
             _log.warning("%s was not renewed for %d s: this installation takes it", self.name, _duration(record))
         try:
             write = self.calls.create_lease if record is None else self.calls.update_lease
-            self._record = write(self._ours(record or {}))
+            self._record = write(self._our_record(record or {}))
         except CallRefusedError as refused:
             self._record = None
             if refused.refusal not in (Refusal.CONFLICT, Refusal.EXISTS, Refusal.NOT_FOUND):
                 raise
-            self.trouble = "others write the lock all the time"
+            self.trouble = "other processes changed the lock at every attempt to renew it"
             return False
         self._renewed_at, self.trouble, self.rival_is_alive = sent_at, None, False
         return True
 
-    def _note(self, found: Manifest | None) -> None:
-        """A record that was read: whether it is another's, and has changed since we saw it last."""
-        known, self._record = self._record, found
-        if found is None or not self._is_rivals(found):
+    def _note(self, record: Manifest | None) -> None:
+        """Notes a record that was read, and whether a rival has changed it since we saw it last."""
+        previous, self._record = self._record, record
+        if record is None or not self._is_rivals(record):
             return
-        if known is None or _version(known) != _version(found):
-            self._changed_at, self.rival_is_alive = self.monotonic(), known is not None
+        if previous is None or _version(previous) != _version(record):
+            self._changed_at, self.rival_is_alive = self.monotonic(), previous is not None
 
     def _is_rivals(self, record: Manifest) -> bool:
         return _holder(record) not in ("", self.holder)
 
-    def _ours(self, record: Manifest) -> dict[str, Any]:
+    def _our_record(self, record: Manifest) -> dict[str, Any]:
         spec, now = record.get("spec") or {}, rfc3339_micro(self.clock())
         is_new = spec.get("holderIdentity") != self.holder
-        told = {
+        lease_spec = {
             "holderIdentity": self.holder,
             "leaseDurationSeconds": DURATION_SECONDS,
             "acquireTime": now if is_new else spec.get("acquireTime", now),
             "renewTime": now,
             "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (1 if is_new and spec else 0),
         }
-        names = record.get("metadata") or {"name": self.name, "namespace": NAMESPACE}
-        return {"metadata": names, "spec": told}
+        metadata = record.get("metadata") or {"name": self.name, "namespace": NAMESPACE}
+        return {"metadata": metadata, "spec": lease_spec}
 
 
 def _holder(record: Manifest) -> str:
@@ -163,15 +163,15 @@ def _holder(record: Manifest) -> str:
 
 
 def _version(record: Manifest) -> str:
-    names: Mapping[str, Any] = record["metadata"]
-    return f"{names.get('uid')}/{names['resourceVersion']}"
+    metadata: Mapping[str, Any] = record["metadata"]
+    return f"{metadata.get('uid')}/{metadata['resourceVersion']}"
 
 
 def _duration(record: Manifest) -> int:
     return int((record.get("spec") or {}).get("leaseDurationSeconds") or DURATION_SECONDS)
 
 
-def _told(name: str, record: Manifest) -> str:
+def _held_by_other(name: str, record: Manifest) -> str:
     spec = record.get("spec") or {}
     return (
         f"Lease {NAMESPACE}/{name} is held by another installation, {_holder(record)}, since "

@@ -71,7 +71,7 @@ class LocalCluster:
         return versioned(object_state(rows[0])) if rows else None
 
     def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
-        """Our own store: whoever can open it may do everything, and it is no other cluster than itself."""
+        """Our own store: a process that can open it may do everything. There is no other cluster to identify."""
         may = dict.fromkeys(permissions, True)
         return ClusterIdentity(uid=None, version=None, url=self.database.place, may=may)
 
@@ -91,32 +91,32 @@ class LocalCluster:
         except ArchivedError as error:
             oldest = next(kind for kind, position in known.items() if position == after)
             raise ExpiredError(oldest, str(error)) from error
-        touched = {it.stream: it.position for it in events if it.position > _known(it.stream, known)}
+        touched = {it.stream: it.position for it in events if it.position > _known_position(it.stream, known)}
         changes = tuple(self._change(stream, position) for stream, position in touched.items())
         reached = events[-1].position if events else 0
         return Watched(changes, {kind: str(max(position, reached)) for kind, position in known.items()})
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
-        """What is made comes from anybody, so it is admitted as if a person had given it."""
+        """Any component may create objects here, so they are admitted like a person's."""
         subject = Subject(kind, key_of(kind, manifest), manifest)
         zonal_upgrade = not self.disable_zonal_upgrade
-        (around,) = read_surroundings(self.database, [subject], zonal_upgrade=zonal_upgrade)
+        (context,) = read_surroundings(self.database, [subject], zonal_upgrade=zonal_upgrade)
         author = self._author(Origin.PERSON)
-        self._carry_out(door.create(kind, manifest, author, uid=self.new_uid(), around=around))
+        self._carry_out(door.create(kind, manifest, author, uid=self.new_uid(), around=context))
         return self.get(kind, subject.key) or manifest
 
     def update(self, kind: str, manifest: Manifest, *, status: bool = False) -> Manifest:
         if not (manifest.get("metadata") or {}).get("resourceVersion"):
             raise without_version(kind, key_of(kind, manifest))
-        # Whoever changes objects through this port is a controller: people's manifests come in through `apply`.
+        # Only controllers change objects through this port: people's manifests come in through `apply`.
         self._carry_out(door.update(kind, manifest, self._author(), status=status))
         return self.get(kind, key_of(kind, manifest)) or manifest
 
     def patch(self, kind: str, key: str, patch: Manifest, *, version: str, status: bool = False) -> Manifest:
-        held = existing(self, kind, key)
-        # At the writer's version: if the object is, or comes to be, at another one, the update is refused.
-        named = {"metadata": {"resourceVersion": version}}
-        return self.update(kind, merged(merged(held, patch), named), status=status)
+        current = existing(self, kind, key)
+        # At the writer's version: if the object has, or meanwhile gets, another one, the update is refused.
+        version_field = {"metadata": {"resourceVersion": version}}
+        return self.update(kind, merged(merged(current, patch), version_field), status=status)
 
     def delete(self, kind: str, key: str, *, uid: str | None = None, version: str | None = None) -> None:
         self._carry_out(door.delete(kind, key, self._author(), uid=uid, version=version))
@@ -134,12 +134,12 @@ class LocalCluster:
         return self.update("Pod", without_gate(pod, annotations))
 
     def set_condition(self, key: str, condition: Manifest, *, uid: str) -> None:
-        found = self.get("Pod", key)
-        if found is None or found["metadata"]["uid"] != uid:
+        pod = self.get("Pod", key)
+        if pod is None or pod["metadata"]["uid"] != uid:
             raise CallRefusedError(Refusal.INVALID, f'Pod "{key}" with uid {uid} not found')
-        self.update("Pod", with_condition(found, condition), status=True)
+        self.update("Pod", with_condition(pod, condition), status=True)
 
-    def tell(self, event: Manifest) -> None:
+    def create_event(self, event: Manifest) -> None:
         """Our own log has its notices already (`objects.rules.object_events`)."""
 
     def bind_pod(
@@ -155,17 +155,17 @@ class LocalCluster:
         return self._pod(key)
 
     def _pod(self, key: str) -> Manifest:
-        found = self.get("Pod", key)
-        if found is None:
-            raise UnansweredError(f'Pod "{key}" was written and is gone since')
-        return found
+        pod = self.get("Pod", key)
+        if pod is None:
+            raise UnansweredError(f'Pod "{key}" was written, and was deleted since')
+        return pod
 
     def _change(self, stream: str, position: int) -> PortChange:
         noun, key = noun_and_key(stream)
         kind = KIND_OF_NOUN[noun].name
-        found = self.get(kind, key)
+        manifest = self.get(kind, key)
         return PortChange(
-            kind, key, found, str(position) if found is None else found["metadata"]["resourceVersion"]
+            kind, key, manifest, str(position) if manifest is None else manifest["metadata"]["resourceVersion"]
         )
 
     def _author(self, origin: Origin = Origin.CONTROLLER) -> Author:
@@ -178,7 +178,7 @@ class LocalCluster:
             raise refused(error) from error
 
 
-def _known(stream: str, known: Mapping[str, int]) -> float:
-    """Up to where the stream's kind is known; what nobody asked about is all known."""
+def _known_position(stream: str, known: Mapping[str, int]) -> float:
+    """The position up to which the stream's kind is known; infinity for a kind that is not watched."""
     noun, _ = noun_and_key(stream)
     return known.get(KIND_OF_NOUN[noun].name, math.inf) if noun in KIND_OF_NOUN else math.inf

@@ -1,12 +1,12 @@
 """The mirror: keeps our views equal to a foreign cluster, by writing what is observed there into the log.
 
-Every change becomes one event of the object's stream, and the bindings it concerns move on in the same
-transaction: no one has to ask whether a claim is bound by now. What arrives twice or late is no event, because an
-object's version is compared under the head lock; so there may be several mirrors, and one that stops anywhere is
-taken up by the next.
+Every change becomes one event of the object's stream, and the bindings it concerns advance in the same
+transaction: nothing has to poll whether a claim is bound by now. A change that arrives twice or late is no event,
+because an object's version is compared under the head lock. So several mirrors may run, and where one stops, the
+next continues.
 
 Every kind has a cursor of its own, and versions are compared within a kind only. A list is recorded page by page
-and never held: of a kind under way only the keys are kept, to tell at its end what is gone.
+and never held: of a list in progress only the keys are kept, which show at its end what is gone.
 
 The cursors are kept in memory only. A restart lists everything again, which costs a look at the uid and version of
 each object and writes nothing for those that did not change; stored cursors would have to be written with every
@@ -42,18 +42,18 @@ from volsched.log.transaction import execute
 from volsched.objects.observations import Fact, record_fact
 
 NOT_MIRRORED = frozenset({"Event"})
-"""What the foreign cluster tells its own users; our notices are not its business, nor are its ours."""
+"""Events of the foreign cluster are for its users, and ours for the users of our log."""
 KINDS_MIRRORED = tuple(kind for kind in NOUN_OF_KIND if kind not in NOT_MIRRORED)
 BATCH = 200
 """Changes per transaction: enough to share the commit, few enough not to hold the head lock for long."""
 BATCHES_A_STEP = 5
-"""Of a watch: rows beside the log are written once for all of them, and what is behind catches up sooner."""
+"""Of a watch: rows beside the log are written once for all batches, and a mirror that lags catches up sooner."""
 MOST_GONE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """A kind was listed: what happened between the two cursors is known only by what it came to."""
+    """A kind was listed: of the time between the two cursors only the result is known."""
 
     kind: str
     before: int | None
@@ -74,14 +74,14 @@ class Restoration:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorProgress:
     observed: int = 0
-    """Changes that were news."""
+    """Changes that were new to the store."""
     relisted: bool = False
     relists: tuple[Relist, ...] = field(default=(), compare=False)
     restored: Restoration | None = None
     refused: Mapping[str, Exception] = field(default_factory=dict)
     """Stream → why its change could not be stored; the object stays as it was until it changes again."""
     unanswered: str | None = None
-    """Why nothing could be observed, or stored; the next step tries again from where this one began."""
+    """Why nothing could be observed or stored; the next step starts where this one did."""
 
     def __bool__(self) -> bool:
         return bool(self.observed or self.relisted or self.refused)
@@ -99,7 +99,7 @@ class MirrorProgress:
 
 @dataclass(frozen=True, slots=True)
 class PodRows:
-    """Rows of observed pods to write: the whole of a pod without claims, and how a pod with claims is now."""
+    """Rows of observed pods to write: whole pods without claims, and the present state of pods with claims."""
 
     plain: dict[str, Manifest] = field(default_factory=dict)
     logged: dict[str, Manifest] = field(default_factory=dict)
@@ -130,19 +130,19 @@ class Mirror:
     project: Projection = everything
     """What is kept of an object."""
     only_observes: bool = False
-    """Nobody writes to the cluster from here: versions alone are no news, and pods without claims no events."""
+    """This process never writes to the cluster: a new version alone is no event, nor is a pod without claims."""
     reached: dict[str, int] = field(default_factory=dict)
-    """Kind → the last version that is known of it, also from an earlier life of this process."""
+    """Kind → the last version that is known of it, perhaps from an earlier process."""
     _cursors: dict[str, str] = field(default_factory=dict)
     """Kind → from where it is watched; a kind without one is listed."""
     _listed: dict[str, int] = field(default_factory=dict)
     """Kind → the version of its list; what is older was in it, or gone before it."""
     _gone: dict[str, int] = field(default_factory=dict)
-    """Stream → the version of its deletion: the views do not know what is deleted, a watch may tell it again."""
+    """Stream → the version of its deletion: views have no deleted objects, and a watch may report one again."""
     versions: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     """Kind → key → uid and version, where the cluster is only observed: also versions that are no event."""
     trusts_store: bool = False
-    """What the store has is what this projection keeps: objects at the version that it has are not read again."""
+    """The store was written with this projection, so objects at the version that it has are not read again."""
     _reasons: dict[str, str] = field(default_factory=dict)
     """Kind → why it is listed again."""
     _behind: frozenset[str] = frozenset()
@@ -171,7 +171,7 @@ class Mirror:
             self._cursors.pop(error.kind, None)
             self._reasons[error.kind] = str(error)
             return MirrorProgress(relisted=True)
-        # Which pods are in the log and which beside it is read again: perhaps half of a batch was written.
+        # Which pods are in the log and which beside it is read again: half of a batch may have been written.
         self._rows = None
         return MirrorProgress(unanswered=str(error))
 
@@ -194,7 +194,7 @@ class Mirror:
         watched = self.cluster.watch(self._cursors, limit=self.batch * BATCHES_A_STEP)
         news = [change for change in watched.changes if not self._is_old(change)]
         progress = self._record(news, now)
-        # Only now: had the transaction failed, the same changes would be delivered again.
+        # Noted after the transaction: had it failed, the same changes would be delivered again.
         self._gone |= {_stream(it): int(it.version) for it in news if it.manifest is None}
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
@@ -203,7 +203,7 @@ class Mirror:
         return progress
 
     def _relist(self, kinds: Sequence[str], now: int) -> MirrorProgress:
-        """A kind that is listed whole keeps its cursor, and is told, whatever becomes of the next."""
+        """A kind that was listed completely keeps its cursor, and is reported, even if the next kind fails."""
         progress = MirrorProgress()
         for kind in kinds:
             try:
@@ -211,7 +211,7 @@ class Mirror:
             except (ClusterError, ConnectionLostError) as error:
                 return progress + self._failed(error)
             if progress.restored is not None:
-                self._begin_anew()
+                self._restart()
                 break
         return progress
 
@@ -219,34 +219,34 @@ class Mirror:
         progress, present, cursor = MirrorProgress(), set[str](), None
         known = self._versions_of(kind)
         last = self._last_recorded(kind)
-        undone: list[PortChange] = []
+        older: list[PortChange] = []
         for page in self.cluster.list(kind, known):
             listed = [_listed_change(kind, key_of(kind, manifest), manifest) for manifest in page.objects]
             news: list[PortChange] = []
-            for it in listed:
+            for change in listed:
                 # A replica that is behind lists what is known at a later version, or known to be gone.
-                (news if int(it.version) >= last(it) else undone).append(it)
+                (news if int(change.version) >= last(change) else older).append(change)
             progress += self._record(news, now)
-            present.update(it.key for it in listed)
+            present.update(change.key for change in listed)
             present.update(page.unchanged)
             cursor = page.cursor
         if cursor is None:
             raise UnansweredError(f"the list of {kind} ended before its last page")
         before = self.reached.get(kind)
         if before is not None and int(cursor) < before:
-            return progress + self._older(kind, before, int(cursor))
-        for it in undone:
+            return progress + self._went_back(kind, before, int(cursor))
+        for change in older:
             # A list that is not behind has no object at an earlier version than it once had.
-            if last(it) <= int(cursor):
-                return progress + self._older(kind, last(it), int(it.version))
-        missing = [PortChange(kind, key, None, cursor) for key in self._known(kind) if key not in present]
+            if last(change) <= int(cursor):
+                return progress + self._went_back(kind, last(change), int(change.version))
+        missing = [PortChange(kind, key, None, cursor) for key in self._known_keys(kind) if key not in present]
         progress += self._record(missing, now)
         reason = self._reasons.pop(kind, "the follower was started")
         progress += MirrorProgress(relists=(Relist(kind, before, int(cursor), reason),))
         self._reset.discard(kind)
         self._behind -= {kind}
         self._listed[kind] = self.reached[kind] = int(cursor)
-        # Whatever went before the list is older than it.
+        # Deletions before the list are older than it.
         prefix = f"{NOUN_OF_KIND[kind]}/"
         self._gone = {stream: version for stream, version in self._gone.items() if not stream.startswith(prefix)}
         self._cursors[kind] = cursor
@@ -259,7 +259,7 @@ class Mirror:
         if self.trusts_store and kind not in self.versions:
             with self.database.read() as connection:
                 self.versions[kind] = observed_versions(connection, kind)
-        # A copy: what the list tells is noted while it is read.
+        # A copy, because versions are noted while the list is read.
         return dict(self.versions.get(kind, NOTHING_KNOWN))
 
     def _last_recorded(self, kind: str) -> Callable[[PortChange], int]:
@@ -273,15 +273,15 @@ class Mirror:
                 known = {key: int(version) for key, (_, version) in observed_versions(connection, kind).items()}
         return lambda change: max(known.get(change.key, 0), self._gone.get(_stream(change), -1) + 1)
 
-    def _older(self, kind: str, before: int, after: int) -> MirrorProgress:
-        """A list may come from a cache that lags; one that is behind again is what the cluster has now."""
+    def _went_back(self, kind: str, before: int, after: int) -> MirrorProgress:
+        """A list may come from a cache that lags. If the next one is behind too, the cluster itself went back."""
         if kind in self._behind:
             return MirrorProgress(restored=Restoration(kind, before, after))
         self._behind |= {kind}
         raise UnansweredError(f"the list of {kind} went back from version {before} to {after}; listing again")
 
-    def _begin_anew(self) -> None:
-        """What came after the backup never was: everything is listed, whatever versions we know."""
+    def _restart(self) -> None:
+        """Versions after the backup are void: everything is listed again, whatever versions we know."""
         self._reset = set(self.kinds)
         self._reasons = dict.fromkeys(self.kinds, "the cluster was restored from a backup")
         self._behind = frozenset()
@@ -294,19 +294,19 @@ class Mirror:
     def _is_gone(self, change: PortChange) -> bool:
         return int(change.version) <= self._gone.get(_stream(change), 0)
 
-    def _known(self, kind: str) -> list[str]:
+    def _known_keys(self, kind: str) -> list[str]:
         with self.database.read() as connection:
             beside = observed_pod_keys(connection) if kind == "Pod" and self.only_observes else []
             return [*keys_of(connection, NOUN_OF_KIND[kind]), *beside]
 
-    def _record(self, told: Sequence[PortChange], now: int) -> MirrorProgress:
+    def _record(self, news: Sequence[PortChange], now: int) -> MirrorProgress:
         observed, refused = 0, {}
-        changes = [change for it in told if (change := self._kept(it)) is not None]
+        changes = [change for it in news if (change := self._projected(it)) is not None]
         logged, rows = changes, PodRows()
         if self.only_observes:
             logged, rows = self._beside_the_log(changes)
-            told_as_events = {it.key for it in logged if it.kind == "Pod"}
-            observed = len(rows.plain) + len(rows.gone.keys() - told_as_events)
+            in_the_log = {it.key for it in logged if it.kind == "Pod"}
+            observed = len(rows.plain) + len(rows.gone.keys() - in_the_log)
         if logged and not self._is_declared:
             declare_format(self.database)
             self._is_declared = True
@@ -320,13 +320,13 @@ class Mirror:
                 else:
                     refused[_stream(change)] = outcome
         if self.only_observes:
-            # Only now: had a transaction failed, a list would pass these over as known.
+            # Noted after the transactions: had one failed, a list would skip these as known.
             if rows:
                 write_observed_pods(self.database, {**rows.plain, **rows.logged}, rows.gone)
             self._note_versions(it for it in changes if _stream(it) not in refused)
         return MirrorProgress(observed=observed, refused=refused)
 
-    def _kept(self, change: PortChange) -> PortChange | None:
+    def _projected(self, change: PortChange) -> PortChange | None:
         if change.manifest is None:
             return change
         kept = self.project(change.kind, change.manifest)
@@ -343,7 +343,7 @@ class Mirror:
                 known[change.key] = (str(metadata(change.manifest).get("uid", "")), change.version)
 
     def _beside_the_log(self, changes: Sequence[PortChange]) -> tuple[list[PortChange], "PodRows"]:
-        """What belongs into the log, and the rows of pods beside it."""
+        """The changes that belong in the log, and the rows of pods beside it."""
         logged: list[PortChange] = []
         rows = PodRows()
         if self._rows is None:
@@ -365,7 +365,7 @@ class Mirror:
                 self._rows.discard(change.key)
                 self._logged.add(change.key)
             else:
-                # Perhaps its name had a pod with claims before.
+                # An earlier pod of that name may have had claims.
                 if change.key in self._logged:
                     logged.append(replace(change, manifest=None))
                 rows.put(rows.plain, change.key, change.manifest)

@@ -1,8 +1,8 @@
-"""The observer: keeps a store equal to a foreign cluster that it may only read, and says where it does not know.
+"""The observer: keeps a store equal to a foreign cluster that it may only read, and records gaps in its knowledge.
 
 It has a mirror and nothing else: no scheduler, no executor, no controller. Which cluster the store belongs to,
 every gap in what is known of it, and a restored cluster are events of the log, because answers about the past are
-only as good as what was heard.
+only as good as what was received.
 """
 
 import logging
@@ -35,12 +35,12 @@ from volsched.runtime.clock import SECOND
 
 _log = logging.getLogger("volsched.observer")
 NOTE_EVERY = 5 * SECOND
-"""How often the cursors are written down. A gap is reported to begin up to so much earlier than it did."""
+"""How often the cursors are stored. A gap is reported to begin up to so much earlier than it did."""
 NOTE_NEWS_EVERY = 1 * SECOND
-"""As long as something changes: what never happened to an object is proven up to the last note only."""
+"""While something changes: that nothing happened to an object is proven up to the last note only."""
 PROOF_EVERY = 3_600 * SECOND
 PROOF_PAUSE = 10 * SECOND
-"""Between two kinds of a round: a list of all metadata is work for a server."""
+"""Between two kinds of a round: a list of all metadata is expensive for a server."""
 DRIFT_LASTS = 60 * SECOND
 DRIFT_SHOWN = 20
 TROUBLE_LASTS = 10 * SECOND
@@ -63,12 +63,12 @@ class ClusterObserver:
     list_versions: VersionLists | None = None
     """Key, uid and version of every object of a kind: what the proof of equality needs."""
     mode: str | None = None
-    """How the store decides for the cluster; None: nobody writes to the cluster from here."""
+    """The mode in which this process acts on the cluster; None: it only observes."""
     mirror: Mirror = field(init=False)
     _known: dict[str, KnownCursor] = field(default_factory=dict)
     """As they were stored before this process listed the kind."""
     _listed_at: dict[str, int] = field(default_factory=dict)
-    """Kind → when this process listed it last: it was heard of then, whatever its watch tells."""
+    """Kind → when this process last listed it: the cluster answered then, whatever the watch reports."""
     _noted_at: int = 0
     _proof_at: int | None = None
     """When the next kind is compared."""
@@ -80,11 +80,11 @@ class ClusterObserver:
     _was_attached: bool = False
     """Before this process began."""
     _is_identified: bool = False
-    """We have just been told which cluster this is."""
+    """The cluster was identified just before this step."""
     _left_out: dict[str, str] = field(default_factory=dict)
-    """Stream → why the object is not known as it is now; told once."""
+    """Stream → why the object's present state could not be stored; logged once."""
     _troubled_since: int | None = None
-    _is_trouble_told: bool = False
+    _is_trouble_logged: bool = False
 
     def __post_init__(self) -> None:
         self.mirror = Mirror(
@@ -97,7 +97,7 @@ class ClusterObserver:
         )
 
     def attach(self, identity: ClusterIdentity, now: int) -> None:
-        """Begin, or go on, with the cluster that this store belongs to; raises WrongClusterError for another."""
+        """Begin or continue with the cluster that this store belongs to; raises WrongClusterError for another."""
         with self.database.read() as connection:
             attached, head = attached_cluster(connection), read_head(connection).position
             self._known = known_cursors(connection)
@@ -112,20 +112,20 @@ class ClusterObserver:
         if self.mode is not None:
             require_mode(decided, self.mode)
         self._was_attached = attached is not None
-        found = {"uid": identity.uid, "version": identity.version, "url": identity.url}
-        found["mode"] = self.mode or decided
-        if attached is None or any(attached.get(name) != value for name, value in found.items()):
-            self._note(ATTACHED, found, now)
+        attachment = {"uid": identity.uid, "version": identity.version, "url": identity.url}
+        attachment["mode"] = self.mode or decided
+        if attached is None or any(attached.get(name) != value for name, value in attachment.items()):
+            self._note(ATTACHED, attachment, now)
         self.mirror.reached = {kind: it.cursor for kind, it in self._known.items()}
         self._is_attached = self._is_identified = True
 
     def step(self, now: int) -> int:
-        """One batch; trouble with the cluster is shown by `silence` and by the age of the cursors."""
+        """One batch; errors of the cluster are visible in `silence` and in the age of the cursors."""
         if not self._is_attached or (self.mirror.is_to_list and not self._is_identified):
             identity = self.cluster.describe()
             if not identity.reachable or identity.trouble is not None:
-                # Whose objects these would be is not known.
-                self._tell_trouble(identity.trouble or f"{identity.url} does not answer", now)
+                # It is unknown to which cluster these objects would belong.
+                self._log_trouble(identity.trouble or f"{identity.url} does not answer", now)
                 return 0
             if self._is_attached:
                 self._refuse_another(identity)
@@ -133,10 +133,10 @@ class ClusterObserver:
                 self.attach(identity, now)
         self._is_identified = False
         progress = self.mirror.step(now)
-        self._tell_trouble(progress.unanswered or self.trouble(), now)
-        self._tell_left_out(progress.refused)
+        self._log_trouble(progress.unanswered or self.trouble(), now)
+        self._log_left_out(progress.refused)
         if progress.restored is not None:
-            self._restored(progress, now)
+            self._note_restored(progress, now)
         for relist in progress.relists:
             self._note_gap(relist, now)
             self._listed_at[relist.kind] = now
@@ -147,31 +147,31 @@ class ClusterObserver:
             self._prove(now)
         return progress.observed + progress.relisted
 
-    def _tell_trouble(self, trouble: str | None, now: int) -> None:
-        """Once, when it lasts, and once when it is over: a connection that breaks and comes back is none."""
+    def _log_trouble(self, trouble: str | None, now: int) -> None:
+        """Once when it lasts, and once when it is over; a connection that breaks for a moment is not logged."""
         if trouble is None:
-            if self._is_trouble_told:
+            if self._is_trouble_logged:
                 _log.warning("the cluster answers again")
-            self._troubled_since, self._is_trouble_told = None, False
+            self._troubled_since, self._is_trouble_logged = None, False
         elif self._troubled_since is None:
             self._troubled_since = now
-        elif not self._is_trouble_told and now >= self._troubled_since + TROUBLE_LASTS:
-            _log.warning("%s (tried again until it answers; what happens meanwhile is a gap at most)", trouble)
-            self._is_trouble_told = True
+        elif not self._is_trouble_logged and now >= self._troubled_since + TROUBLE_LASTS:
+            _log.warning("%s (retried until it answers; at worst, what happens meanwhile is a gap)", trouble)
+            self._is_trouble_logged = True
 
-    def _tell_left_out(self, refused: Mapping[str, Exception]) -> None:
+    def _log_left_out(self, refused: Mapping[str, Exception]) -> None:
         for stream, error in refused.items():
             if self._left_out.get(stream) != str(error):
                 _log.warning("%s is left out until it changes, because it cannot be stored: %s", stream, error)
                 self._left_out[stream] = str(error)
 
     def _refuse_another(self, identity: ClusterIdentity) -> None:
-        """Before anything is listed again: a cluster that took the place of ours may have any versions."""
+        """Before anything is listed again: a cluster that replaced ours may have any versions."""
         with self.database.read() as connection:
             _compare(attached_cluster(connection), identity)
 
     def _note_projection(self, now: int) -> None:
-        """Once every kind has been read by this projection, a restart need not read what has not changed."""
+        """Once every kind has been read with this projection, a restart need not read unchanged objects."""
         if not self.mirror.trusts_store and self.mirror.is_listed:
             note_projection(self.database, fingerprint(), now)
             self.mirror.trusts_store = True
@@ -190,7 +190,7 @@ class ClusterObserver:
         kind, *rest = self._unproven or self.mirror.kinds
         self._unproven = tuple(rest)
         self._proof_at = now + (PROOF_PAUSE if rest else PROOF_EVERY)
-        # Of the cluster's events only a slice is kept.
+        # Only some of the cluster's events are kept.
         drift = Drift() if kind == "Event" else self._drift(kind)
         if drift:
             self._suspected[kind] = (drift, now)
@@ -200,8 +200,8 @@ class ClusterObserver:
         drift = before.also_in(self._drift(kind))
         if not drift:
             return
-        found = {"missing": drift.missing, "left_over": drift.left_over, "stale": drift.stale}
-        shown = {name: list(keys[:DRIFT_SHOWN]) for name, keys in found.items()}
+        differences = {"missing": drift.missing, "left_over": drift.left_over, "stale": drift.stale}
+        shown = {name: list(keys[:DRIFT_SHOWN]) for name, keys in differences.items()}
         self._note(DRIFT, {"kind": kind, **shown}, now)
         self.mirror.list_again(kind, "what was known of it was not what the cluster had")
 
@@ -218,8 +218,8 @@ class ClusterObserver:
         known = self.mirror.versions.get(kind, {})
         return Drift() if cursor is None else compare(listed, known, cursor=cursor)
 
-    def _restored(self, progress: MirrorProgress, now: int) -> None:
-        """That it is the same cluster was asked before it was listed."""
+    def _note_restored(self, progress: MirrorProgress, now: int) -> None:
+        """The cluster was identified as the same one before it was listed."""
         assert progress.restored is not None
         restored = progress.restored
         _log.warning(
@@ -233,7 +233,7 @@ class ClusterObserver:
         self._note(RESTORED, data, now)
 
     def _note_gap(self, relist: Relist, now: int) -> None:
-        """The first list of all is none: nothing was known before. A store that was restored has no cursors."""
+        """The very first list is no gap: nothing was known before. A restored store has no cursors, and a gap."""
         known = self._known.pop(relist.kind, None)
         if relist.before is None and known is None and not self._was_attached:
             return
@@ -253,7 +253,7 @@ class ClusterObserver:
         silence = self.silence()
         for kind, cursor in self.mirror.reached.items():
             if kind not in self._listed_at:
-                # Known from an earlier process, and when it was heard of as well.
+                # Known from an earlier process, as is when the cluster last answered about it.
                 continue
             silent = silence.get(kind, 0.0)
             watched_at = 0 if silent is None else now - int(silent * SECOND)

@@ -25,13 +25,13 @@ _OBSERVES = (
     *(Permission(verb, kind) for kind in OBSERVED_KINDS for verb in ("list", "watch")),
 )
 WATCHED_KINDS = tuple(kind for kind in OBSERVED_KINDS if kind != "Event")
-"""Of the modes that decide: they tell events, or nothing, and read none."""
+"""For the modes that decide: they create events at most, and read none."""
 _FOLLOWS = (
     Permission("get", "Namespace"),
     *(Permission(verb, kind) for kind in WATCHED_KINDS for verb in ("list", "watch")),
 )
 _BINDS_CLAIMS = (
-    # Whoever writes, and was refused or not answered, reads the objects of its write again.
+    # A writer that was refused or not answered reads the objects of its write again.
     *(Permission("get", kind) for kind in ("PersistentVolume", "PersistentVolumeClaim", "Pod", "Node")),
     Permission("patch", "PersistentVolume"),
     Permission("patch", "PersistentVolumeClaim"),
@@ -59,17 +59,17 @@ MODES: Mapping[str, tuple[Permission, ...]] = {
     GATE_MODE: _GATES,
     OWN: _OWNS,
 }
-"""Whoever may do this, and nothing more, can run the mode. Everybody may ask about themselves (access reviews)."""
+"""These permissions, and no others, are needed to run the mode. Access reviews of oneself need none."""
 
 
 _WRITTEN_KINDS = ("Pod", "Node", "PersistentVolume", "PersistentVolumeClaim")
 
 
 def excess_of_observer() -> tuple[Permission, ...]:
-    """What nobody who only reads may have; to have one is no harm done, but no proof either."""
+    """Permissions that an observer should not have: it writes nothing even with them, but cannot prove that."""
     return (
         *(Permission(verb, kind) for kind in OBSERVED_KINDS for verb in WRITES),
-        # What changes pods, nodes and volumes without one of these verbs on them.
+        # Other ways to change pods, nodes and volumes.
         *(Permission("deletecollection", kind) for kind in _WRITTEN_KINDS),
         *(Permission("patch", kind, "status") for kind in _WRITTEN_KINDS),
         *(Permission("create", "Pod", subresource) for subresource in ("binding", "eviction", "exec")),

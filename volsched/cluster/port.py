@@ -16,40 +16,40 @@ from volsched.objects.rules.object_events import AlreadyExistsError, InvalidErro
 # numbers that grow with every write of an object, its deletion and a later object of its name included. They are
 # comparable **within one kind only**: a cluster may keep kinds in different stores.
 #
-# A call that fails says which of two things it means: nothing was written (`CallRefusedError`), or nobody
-# knows (`UnansweredError`).
+# A call that fails says which of two things it means: nothing was written (`CallRefusedError`), or the outcome is
+# unknown (`UnansweredError`).
 
 Manifest = Mapping[str, Any]
 PLURALS = {**{named.title: named.plural for named in NAMED}, "Lease": "leases"}
 """Kind → the resource that is called. A Lease is the only kind that is neither watched nor stored."""
 KnownVersions = Mapping[str, tuple[str, str]]
-"""Key → uid and version of every object of one kind that the caller has already."""
+"""Key → uid and version of every object of one kind that the caller already has."""
 NOTHING_KNOWN: KnownVersions = MappingProxyType({})
 Cursors = Mapping[str, str]
-"""Kind → the version up to which it is known. Only a list, or a watch that went on from one, makes a cursor."""
+"""Kind → the version up to which it is known. Cursors come from lists, and from watches that continue them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What differs between clusters; a leg that cannot be undone where it is gets retained instead."""
+    """What differs between clusters. Where a leg cannot be undone, it is retained instead."""
 
     can_unbind: bool
     """A claim's volumeName may be cleared."""
     has_data_state: bool
-    """Whoever mounts volumes marks claims dirty first; where nobody does, absent means dirty."""
+    """Claims are marked dirty before their volumes are mounted. Otherwise a claim without mark counts as dirty."""
     can_unassign: bool
     """A pod may be taken off its node again."""
     is_own_log: bool = False
     """The objects live in the log that records what is done about them: a write and its record are one
-    transaction. Elsewhere writes are calls, and what becomes of the objects is observed (`cluster.mirror`)."""
+    transaction. Elsewhere writes are calls, and their results are observed (`cluster.mirror`)."""
     can_fence: bool = True
-    """A harmless conditional write makes a late one fail. Without, late writes are only found and undone."""
+    """A harmless conditional write makes a late one fail. Otherwise late writes are only found and undone."""
     places_pods: bool = True
     """We bind pods to nodes. Elsewhere we bind their claims only, and remove our scheduling gate from the pod."""
 
 
 KUBERNETES = Capabilities(can_unbind=False, has_data_state=False, can_unassign=False)
-"""What a real API server of today can do."""
+"""A real API server."""
 
 
 class Refusal(StrEnum):
@@ -64,7 +64,7 @@ class Refusal(StrEnum):
 
 
 class ClusterError(Exception):
-    """A call that did not do what was asked."""
+    """A call that failed."""
 
 
 class CallRefusedError(ClusterError):
@@ -81,13 +81,13 @@ class UnansweredError(ClusterError):
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """Seconds for which the cluster asks to be left alone; the caller's own back-off may be longer."""
+        """Seconds after which the cluster wants the retry; the caller's own back-off may be longer."""
 
 
 class ExpiredError(ClusterError):
-    """The cursor of this kind, or the list of it that was under way, is too old: list this kind again.
+    """The cursor of this kind, or its list in progress, is too old: list this kind again.
 
-    Other kinds are not concerned, and their cursors stay good.
+    Other kinds are not affected, and their cursors stay valid.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -97,20 +97,20 @@ class ExpiredError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class PortChange:
-    """An object as it has become; without a manifest it is gone."""
+    """The new state of an object; without a manifest it was deleted."""
 
     kind: str
     key: str
     manifest: Manifest | None
     version: str
-    """The object's, or that of its going: only so is a deletion that is reported late recognized."""
+    """The object's version, or that of its deletion, by which a late report of the deletion is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     changes: tuple[PortChange, ...]
     cursors: Cursors
-    """Where to go on from: a cursor for every kind that was asked for, moved on or not."""
+    """Where to continue: a cursor for every requested kind, whether it advanced or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class ListPage:
     cursor: str | None = None
     """Only on the last page: a watch of the kind from here misses nothing that came after the list."""
     unchanged: tuple[str, ...] = field(default=(), kw_only=True)
-    """Keys of objects that are as the caller knows them; their manifests are left out."""
+    """Keys of objects at the version that the caller has; their manifests are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +176,13 @@ class ClusterIdentity:
     url: str
     reachable: bool = True
     trouble: str | None = None
-    """Why it is not reachable, or not usable, and what to do about it."""
+    """Why it cannot be reached or used, and what to do about it."""
     may: Mapping[Permission, bool] = field(default_factory=dict)
-    """What was asked about. A permission says nothing about whether the kind is served."""
+    """The requested permissions. They do not show whether the kind is served."""
     unserved: tuple[str, ...] = ()
-    """Kinds among those asked about that this server does not have."""
+    """Kinds of the requested permissions that this server does not have."""
     warnings: tuple[str, ...] = ()
-    """What works and should not stay so: clocks apart, an old server, a server that is not verified."""
+    """What works, but should be corrected: clocks that differ, an old server, a server that is not verified."""
 
 
 class Cluster(Protocol):
@@ -190,7 +190,7 @@ class Cluster(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
-        """Who answers, and which of these permissions we have. It raises nothing: trouble is in the answer."""
+        """Which cluster this is, and which of these permissions we have. Errors are in the answer, not raised."""
 
     def get(self, kind: str, key: str) -> Manifest | None:
         """The object as it is now, not as some cache has it."""
@@ -200,15 +200,15 @@ class Cluster(Protocol):
 
         An object that still has the uid and version of `known` may be listed by its key alone.
 
-        Nothing may be concluded from what is missing before the last page has come. A list that cannot be finished
-        raises, between any two pages, `ExpiredError` (begin again and forget what came) or `UnansweredError`.
+        Before the last page, a missing object proves nothing. A list that cannot be finished raises, between any
+        two pages, `ExpiredError` (start again, and drop the pages so far) or `UnansweredError`.
         """
 
     def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
         """What changed since the cursors, per object in the order of its versions, perhaps late, perhaps twice.
 
-        It does not wait for changes. There is no order between kinds. Given other cursors than it has
-        answered last, it goes back to where they say: whoever could not use an answer asks again with the old.
+        It does not wait for changes. There is no order between kinds. With other cursors than those of its last
+        answer, it continues from these: a caller that could not use an answer repeats the call with the old ones.
         `ExpiredError` names one kind; the others follow with the next call.
         """
 
@@ -217,9 +217,9 @@ class Cluster(Protocol):
     def update(self, kind: str, manifest: Manifest, *, status: bool = False) -> Manifest:
         """Replace the object, or its status alone, if it still has the manifest's resourceVersion.
 
-        With `status`, labels and annotations must be those that were read: a real server takes them from it too.
-        A manifest without a version is refused as INVALID before it is sent: a server would take it as it is.
-        Where this takes the last finalizer off an object that is being deleted, it is answered and gone.
+        With `status`, labels and annotations must be those that were read: a real server writes them too.
+        A manifest without a version is refused as INVALID before it is sent: a server would write it
+        unconditionally. Removing the last finalizer of an object that is being deleted deletes it.
         """
 
     def patch(self, kind: str, key: str, patch: Manifest, *, version: str, status: bool = False) -> Manifest:
@@ -240,14 +240,14 @@ class Cluster(Protocol):
     def set_condition(self, key: str, condition: Manifest, *, uid: str) -> None:
         """Set one condition of the pod, by its type; the others stay. INVALID if another pod has the name."""
 
-    def tell(self, event: Manifest) -> None:
+    def create_event(self, event: Manifest) -> None:
         """Create a Kubernetes event (`events.k8s.io/v1`)."""
 
     def open_gate(self, key: str, pod: Manifest, *, annotations: Mapping[str, str] | None = None) -> Manifest:
         """Remove our scheduling gate, and nothing else, from the pod as it was read.
 
         CONFLICT if it is at another version, or has no such gate. `annotations` are added to the pod's; for that
-        it must have been read whole.
+        it must have been read completely.
         """
 
     def bind_pod(
@@ -263,7 +263,7 @@ class Cluster(Protocol):
         """Take the pod off the node that rejected it; refused once any of its containers has started."""
 
 
-# How the clusters that we play ourselves say that a call was refused.
+# How the clusters that we implement ourselves refuse a call.
 
 _REFUSALS: dict[type[RejectedError], Refusal] = {
     NotFoundError: Refusal.NOT_FOUND,
@@ -287,9 +287,9 @@ def refused(error: RejectedError) -> CallRefusedError:
 
 def with_condition(pod: Manifest, condition: Manifest) -> dict[str, Any]:
     """As a server merges a list of conditions: by their type."""
-    told = pod.get("status") or {}
-    others = [it for it in told.get("conditions") or () if it.get("type") != condition["type"]]
-    return {**pod, "status": {**told, "conditions": [*others, dict(condition)]}}
+    status = pod.get("status") or {}
+    others = [it for it in status.get("conditions") or () if it.get("type") != condition["type"]]
+    return {**pod, "status": {**status, "conditions": [*others, dict(condition)]}}
 
 
 def without_gate(pod: Manifest, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -298,10 +298,10 @@ def without_gate(pod: Manifest, annotations: Mapping[str, str] | None = None) ->
     others = [it for it in gates if it.get("name") != GATE]
     if len(others) == len(gates):
         raise CallRefusedError(Refusal.CONFLICT, f'Pod "{pod["metadata"]["name"]}" has no gate {GATE} any more')
-    named = pod["metadata"]
-    notes = {**(named.get("annotations") or {}), **(annotations or {})}
-    kept = {**named, "annotations": notes} if notes else named
-    return {**pod, "metadata": kept, "spec": {**pod["spec"], "schedulingGates": others}}
+    metadata = pod["metadata"]
+    all_annotations = {**(metadata.get("annotations") or {}), **(annotations or {})}
+    metadata_after = {**metadata, "annotations": all_annotations} if all_annotations else metadata
+    return {**pod, "metadata": metadata_after, "spec": {**pod["spec"], "schedulingGates": others}}
 
 
 def without_version(kind: str, key: str) -> CallRefusedError:

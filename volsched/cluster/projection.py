@@ -1,8 +1,8 @@
 """What is kept of a foreign cluster's objects: an allow-list by kind, applied before anything is queued or stored.
 
-It is no redaction afterwards. What has no place in a shape below (environments, commands, images, unlisted
-annotations, secrets' names, a driver's attributes) never reaches the log. An object keeps its form, so that every
-rule reads it as it reads the whole one.
+It is not a redaction afterwards: fields that are in no shape below (environments, commands, images, unlisted
+annotations, secrets' names, a driver's attributes) never reach the log. An object keeps its form, so every rule
+reads it as it would read the original.
 """
 
 import re
@@ -56,17 +56,17 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a component said: its first line, not too long, without what looks like a credential."""
+    """A message of a component: its first line, shortened, without anything that looks like a credential."""
 
 
 Shape = KeptValue | Items | Words | Mapping[str, "Shape"]
 
 ONE, TREE, WORDS = KeptValue(), KeptValue(tree=True), Words()
 LONGEST_WORDS = 512
-_TELLING = r"[\w-]*(?:pass|pwd|secret|token|key|sig|cred|authorization)[\w-]*"
+_SECRET_NAME = r"[\w-]*(?:pass|pwd|secret|token|key|sig|cred|authorization)[\w-]*"
 _VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|(?:(?:bearer|basic)\s+)?\S+)"""
-_CREDENTIAL = re.compile(rf"""(?i)({_TELLING}[\\"']*\s*[=:]\s*|--{_TELLING}\s+){_VALUE}""")
-"""A name that says so and its value: as JSON too, in JSON, quoted with spaces, behind a scheme, of a flag."""
+_CREDENTIAL = re.compile(rf"""(?i)({_SECRET_NAME}[\\"']*\s*[=:]\s*|--{_SECRET_NAME}\s+){_VALUE}""")
+"""A name that indicates a credential, with its value: plain, in JSON, quoted, after a scheme, of a flag."""
 _BEARER = re.compile(r"(?i)\b(bearer\s+)\S+")
 _USER_OF_URL = re.compile(r"://[^/\s@]+@")
 
@@ -90,7 +90,7 @@ ANNOTATIONS = (
     REJECTED_NODES,
     *DEFAULT_CLASS_KEYS,
 )
-"""By exact key: those that a rule reads, or that tell people who bound what."""
+"""By exact key: those that a rule reads, or that show people who bound what."""
 CLASS_PARAMETERS = ("type", "fsType", "csi.storage.k8s.io/fstype")
 """Of a class's parameters; others may name secrets."""
 
@@ -120,8 +120,8 @@ _CONTAINER: Shape = _fields(
     ports=Items(_fields("hostPort", "hostIP", "protocol")),
 )
 
-# Volume sources: the fields by which two volumes are known to be the same disk. Those of a pod that are none of
-# these stay as an empty source: that there is one decides, what is in it does not.
+# Volume sources: the fields that show whether two volumes are the same disk. A pod's other sources are kept empty:
+# rules ask whether there is one, not what is in it.
 _DISKS: dict[str, Shape] = {
     "awsElasticBlockStore": _fields("volumeID", "partition", "readOnly"),
     "azureDisk": _fields("diskName", "diskURI", "readOnly"),
@@ -303,7 +303,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
 }
 """The kinds that are observed, and what is kept of each beside its metadata."""
 OBSERVED_KINDS = tuple(SHAPES)
-"""Few objects first, many last: what refers to others comes after them."""
+"""Kinds with few objects first: objects that refer to others come after them."""
 
 EVENT_REASONS = frozenset(
     {
@@ -313,18 +313,18 @@ EVENT_REASONS = frozenset(
         "VolumeResizeFailed", "WaitForFirstConsumer", "ExternalProvisioning", "WaitForPodScheduled",
     }
 )  # fmt: skip
-"""What the cluster's own components say about volumes and places; nothing else is kept of its events."""
+"""Events of the cluster's own components about volumes and placement; no others are kept."""
 
 
 class ProjectedManifest(dict[str, Any]):
-    """An object of which only what is kept is left: the adapter projects while it decodes, the mirror once more
-    whatever its cluster is, and the second time costs nothing."""
+    """An object that was projected already. The adapter projects while it decodes; the mirror projects the objects
+    of every cluster, which then costs nothing."""
 
     __slots__ = ()
 
 
 def project(kind: str, manifest: Manifest) -> ProjectedManifest | None:
-    """What is kept of the object; None where nothing is, because it says nothing that anybody will ask for."""
+    """What is kept of the object; None where nothing is, because no question needs it."""
     if isinstance(manifest, ProjectedManifest):
         return manifest
     if kind == "Event" and manifest.get("reason") not in EVENT_REASONS:
@@ -335,35 +335,36 @@ def project(kind: str, manifest: Manifest) -> ProjectedManifest | None:
 
 
 def everything(_: str, manifest: Manifest) -> Manifest:
-    """The projection of whoever writes to the cluster: an object is written as it was read."""
+    """The projection of processes that write to the cluster: an object must be written as it was read."""
     return manifest
 
 
 def without_readiness(pod: Manifest) -> Manifest:
-    """What of an observed pod is history. Readiness comes and goes with every probe: it is kept as it is now."""
-    told = status(pod)
-    kept = {name: it for name, it in told.items() if name != "containerStatuses"}
-    if "conditions" in told:
-        kept["conditions"] = [it for it in told["conditions"] if it.get("type") != "Ready"]
+    """The part of an observed pod that becomes history. Readiness changes with every probe; only its present state
+    is kept."""
+    pod_status = status(pod)
+    kept = {name: it for name, it in pod_status.items() if name != "containerStatuses"}
+    if "conditions" in pod_status:
+        kept["conditions"] = [it for it in pod_status["conditions"] if it.get("type") != "Ready"]
     return {**pod, "status": kept}
 
 
 def words(text: str) -> str:
-    """The first line: what follows it are commands, their arguments and their output."""
-    # Shortened twice: masking takes its time, and half of a quoted value would not be known as one.
+    """The first line, masked: the lines after it are commands, their arguments and their output."""
+    # Shortened twice: masking a long text is slow, and a quoted value that is cut in half is not recognised.
     line = text.split("\n", 1)[0][: 2 * LONGEST_WORDS]
     if not line.isprintable():
-        # No store keeps a NUL or half of a surrogate pair, and no terminal should get an escape.
+        # No store accepts a NUL or half of a surrogate pair, and no terminal should get an escape.
         line = "".join(it if it.isprintable() else " " for it in line)
     masked = _USER_OF_URL.sub("://…@", _BEARER.sub(r"\1…", _CREDENTIAL.sub(r"\1…", line)))
     return masked[:LONGEST_WORDS]
 
 
-def _compiled(shape: Shape) -> Callable[[Any], Any]:
-    """What keeps a value of this shape: None where nothing of it is kept, as of one of another type.
+def _filter_of(shape: Shape) -> Callable[[Any], Any]:
+    """A function that returns what is kept of a value of this shape; None: nothing, as of a value of another type.
 
-    Made once for every kind: every object of a cluster goes through it, and looking at shapes each time would cost
-    more than decoding the object.
+    Made once for every kind: every object of a cluster goes through it, and interpreting shapes each time would
+    cost more than decoding the object.
     """
     match shape:
         case KeptValue(tree=True):
@@ -373,49 +374,49 @@ def _compiled(shape: Shape) -> Callable[[Any], Any]:
         case Words():
             return lambda value: words(value) if isinstance(value, str) else None
         case Items():
-            return _items(_compiled(shape.shape), shape.named)
+            return _items_filter(_filter_of(shape.shape), shape.named)
         case _:
-            return _object({name: _compiled(below) for name, below in shape.items()})
+            return _fields_filter({name: _filter_of(below) for name, below in shape.items()})
 
 
-def _items(keep: Callable[[Any], Any], named: frozenset[str]) -> Callable[[Any], list[Any] | None]:
+def _items_filter(keep: Callable[[Any], Any], named: frozenset[str]) -> Callable[[Any], list[Any] | None]:
     def kept(value: Any) -> list[Any] | None:
         if not isinstance(value, list):
             return None
         chosen = [it for it in value if isinstance(it, dict) and it.get("type") in named] if named else value
-        # An entry of which nothing is kept still counts: people are shown how many containers there are.
+        # An entry of which no field is kept stays as an empty one: the number of containers is shown.
         return [found for it in chosen if (found := keep(it)) is not None]
 
     return kept
 
 
-def _object(keeps: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any] | None]:
+def _fields_filter(keeps: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any] | None]:
     def kept(value: Any) -> dict[str, Any] | None:
         if not isinstance(value, dict):
             return None
-        found = {}
-        # In the order of the object itself: of two volume sources the first one counts.
+        kept_fields = {}
+        # In the object's own order: of two volume sources the first one counts.
         for name, below in value.items():
             keep = keeps.get(name)
             if keep is not None and (part := keep(below)) is not None and (part or name != "annotations"):
-                found[name] = part
-        return found
+                kept_fields[name] = part
+        return kept_fields
 
     return kept
 
 
-_KEPT = {kind: _compiled({"metadata": _METADATA, **shapes}) for kind, shapes in SHAPES.items()}
+_KEPT = {kind: _filter_of({"metadata": _METADATA, **shapes}) for kind, shapes in SHAPES.items()}
 
 
 def fingerprint() -> int:
-    """Of all that is kept: two versions of volsched with the same one keep the same of every object."""
+    """A hash of all shapes: two versions of volsched with the same fingerprint keep the same of every object."""
     masks = (_CREDENTIAL.pattern, _BEARER.pattern, _USER_OF_URL.pattern, str(LONGEST_WORDS))
     text = "\n".join([*shown_projection(), *sorted(EVENT_REASONS), *sorted(_POD_CONDITIONS), *masks])
     return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
 
 
 def shown_projection() -> list[str]:
-    """Every path that is kept, a line each: for whoever has to approve it."""
+    """Every path that is kept, one per line, for the people who approve it."""
     return [line for kind in OBSERVED_KINDS for line in _paths(kind, {"metadata": _METADATA, **SHAPES[kind]})]
 
 

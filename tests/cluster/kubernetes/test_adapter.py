@@ -126,7 +126,7 @@ def test_a_large_list_comes_compressed() -> None:
     assert "gzip" in recorded.requests[0].headers["accept-encoding"]
 
 
-def test_a_server_that_is_told_to_stop_ends_its_watches_and_nothing_is_lost() -> None:
+def test_a_server_that_is_stopped_ends_its_watches_and_nothing_is_lost() -> None:
     expected = told("20")
     with replaying("20", list_answer("9999"), "10", list_answer("9999"), "8") as recorded:
         cluster = adapter(recorded)
@@ -252,7 +252,7 @@ def test_a_bookmark_moves_the_cursor_without_a_change() -> None:
         wait_until(has_moved)
 
 
-def test_an_expired_cursor_is_told_once_all_before_it_is_told() -> None:
+def test_an_expired_cursor_is_reported_once_all_before_it_is_reported() -> None:
     with replaying("8", list_answer("99999"), "11") as recorded, watching(adapter(recorded)) as watch:
         changes = follow(watch, "1", len(told("8")))
         cursor = changes[-1].version
@@ -400,7 +400,7 @@ def test_an_unknown_token_is_read_again_once_and_then_told_with_its_remedy(tmp_p
         cluster = adapter(recorded, token_file=str(file))
         file.write_text("new")
         assert cluster.get(VOLUME, "disk-1") is not None
-        with pytest.raises(UnansweredError, match=f"does not know us, .*renews the token in {file}"):
+        with pytest.raises(UnansweredError, match=f"not accept our credentials; .*renews the token in {file}"):
             cluster.get(VOLUME, "disk-1")
     assert [request.headers["authorization"] for request in recorded.requests[:2]] == ["Bearer new", "Bearer new"]
     assert len(recorded.requests) == 4
@@ -424,7 +424,7 @@ def test_who_a_cluster_is_and_what_we_may_do_there() -> None:
     assert identity.unserved == ()
 
 
-def test_kinds_that_a_server_does_not_have_are_told() -> None:
+def test_kinds_that_a_server_does_not_have_are_reported() -> None:
     wanted = (Permission("list", "CSIStorageCapacity"),)
     with replaying("56", "56e", "55", "19b") as recorded:
         assert adapter(recorded).describe(wanted).unserved == ("CSIStorageCapacity",)

@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -15,10 +16,10 @@ import pytest
 from tests.cluster.conftest import TIME, over_http
 from tests.support.churn import Churn
 from tests.support.extent import extended, extent
-from tests.support.fresh_stores import unsynced
+from tests.support.fresh_stores import unsynced_store
 from tests.support.patience import wait_until
 from tests.support.serving import Served, served
-from tests.support.store_samples import NOW
+from tests.support.store_samples import NOW, commit
 from volsched.api.strict.server import FAULTS_PATH
 from volsched.cluster.kubernetes.adapter import KubernetesCluster
 from volsched.cluster.kubernetes.metadata_proof import compare
@@ -27,14 +28,12 @@ from volsched.cluster.observer import ClusterObserver
 from volsched.cluster.port import Manifest, whole
 from volsched.cluster.projection import project
 from volsched.kube.kinds import key_of
-from volsched.log.commands import Command, Done
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.tail import read_head, read_stream
-from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND
 
 KINDS = (
@@ -136,15 +135,14 @@ class Followed:
 def store_of(database: Database) -> LocalCluster:
     """The cluster's own store: writes and reads that no fault of HTTP concerns."""
 
-    def append(command: Command) -> Done:
-        (outcome,) = execute(database, [command], now=NOW)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
     with database.read() as connection:
         uids = count(read_head(connection).position)
-    return LocalCluster(database, append, new_uid=lambda: f"uid-{next(uids)}", now_text=lambda: TIME)
+    return LocalCluster(
+        database,
+        partial(commit, database),
+        new_uid=lambda: f"uid-{next(uids)}",
+        now_text=lambda: TIME,
+    )
 
 
 def _content(manifest: Manifest | None) -> Manifest | None:
@@ -163,8 +161,7 @@ def _known(database: Database, kind: str) -> dict[str, Any]:
 
 @pytest.fixture
 def followed(tmp_path: Path, migrated_file: Path, sqlite: Database) -> Iterator[Followed]:
-    with closing(open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")) as theirs:
-        unsynced(theirs)
+    with unsynced_store(shutil.copyfile(migrated_file, tmp_path / "theirs.db")) as theirs:
         followed = Followed(theirs, sqlite)
         followed.start_server()
         followed.start_observer()

@@ -106,7 +106,9 @@ def test_files_are_looked_for_where_kubectl_looks(tmp_path: Path) -> None:
     ("environment", "words"),
     [({}, "and this is no pod"), ({"KUBECONFIG": "/nowhere/at/all"}, "/nowhere/at/all, which does not exist")],
 )
-def test_without_a_kubeconfig_the_remedy_is_told(tmp_path: Path, environment: dict[str, str], words: str) -> None:
+def test_without_a_kubeconfig_the_remedy_is_reported(
+    tmp_path: Path, environment: dict[str, str], words: str
+) -> None:
     with pytest.raises(KubeconfigError, match="--kubeconfig") as caught:
         find_access(environment=environment, home=tmp_path)
     assert words in str(caught.value)
@@ -182,7 +184,7 @@ def test_a_plugin_runs_once_until_its_credential_runs_out_or_is_refused(tmp_path
         ("", 3, "failed with 3: log in first"),
     ],
 )
-def test_a_plugin_that_fails_is_told_with_its_own_words(
+def test_a_plugin_that_fails_is_reported_with_its_own_words(
     tmp_path: Path, answer: object, code: int, words: str
 ) -> None:
     access = ClusterAccess(server="https://a", plugin=plugin(tmp_path, answer, code=code))

@@ -77,11 +77,7 @@ def write_claims_with_lost_answers(cluster: Attached) -> None:
     cluster.fault("lost-answer", "persistentvolumes")
     cluster.fault("lost-answer", "persistentvolumeclaims")
 
-    def is_selected() -> bool:
-        cluster.wait(1)
-        return SELECTED_NODE in cluster.marks(cluster.claim("scratch"))
-
-    cluster.until(is_selected)
+    cluster.until(lambda: SELECTED_NODE in cluster.marks(cluster.claim("scratch")), seconds=1)
     cluster.controller.order("scratch")
     cluster.provisioner.provision("scratch")
     cluster.fault("lost-answer", "pods")
@@ -130,11 +126,7 @@ def own(running: Served, database: Database) -> None:
         running.create(ours("db", "data", "scratch"), claim("huge", "50Gi"), ours("stuck", "huge"))
         write_claims_with_lost_answers(it)
 
-        def is_bound() -> bool:
-            it.wait(1)
-            return it.controller.bind() == 0 and it.node_of("db") == "n1" and it.has_settled()
-
-        it.until(is_bound)
+        it.until(lambda: it.controller.bind() == 0 and it.node_of("db") == "n1" and it.has_settled(), seconds=1)
         wait_until(lambda: all(health.last_heard is not None for health in it.cluster.health().values()))
         it.cluster.lists.streams = False
         it.restart()
@@ -151,12 +143,10 @@ def gate(running: Served, database: Database) -> None:
         write_claims_with_lost_answers(it)
 
         def are_free() -> bool:
-            it.wait(2)
-            it.controller.bind()
             pods = [it.pod(name)["spec"].get("schedulingGates") for name in ("db", "stuck")]
             return not any(pods) and it.has_settled()
 
-        it.until(are_free)
+        it.until(are_free, seconds=2, binds=True)
         made = it.pod("stuck")
         it.cluster.fence("Pod", "default/stuck", version=made["metadata"]["resourceVersion"], mark="x")
         it.cluster.get("Node", "n1")

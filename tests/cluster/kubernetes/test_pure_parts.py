@@ -33,7 +33,7 @@ HEAD = b'{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"n
 LINE = HEAD + b'"namespace":"shop","uid":"u1","resourceVersion":"7","labels":{"resourceVersion":"8"}}}}'
 
 
-def test_an_object_at_the_version_that_is_known_is_told_by_its_key() -> None:
+def test_an_object_at_the_version_that_is_known_is_reported_by_its_key() -> None:
     assert unchanged_key(LINE, {"shop/db-0": ("u1", "7")}) == "shop/db-0"
     node = LINE.replace(b'"namespace":"shop",', b"").replace(b'"generateName":"db-",', b"")
     assert unchanged_key(node, {"db-0": ("u1", "7")}) == "db-0"

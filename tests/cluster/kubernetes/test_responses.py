@@ -82,13 +82,13 @@ def test_a_server_says_for_how_long_it_wants_to_be_left_alone(id_: str, seconds:
 
 
 @pytest.mark.parametrize("id_", ["19", "19b"])
-def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there(id_: str) -> None:
+def test_a_kind_that_is_not_served_differs_from_an_object_that_does_not_exist(id_: str) -> None:
     assert isinstance(answered(id_), UnservedError)
     assert not isinstance(answered("19c"), UnservedError)
 
 
 @pytest.mark.parametrize("id_", ["11", "11b", "11c", "11d", "12b"])
-def test_an_expired_cursor_is_told_inside_a_200(id_: str) -> None:
+def test_an_expired_cursor_is_reported_inside_a_200(id_: str) -> None:
     (line,) = recordings()[id_]["response"]["lines"]
     request = ApiRequest(method="GET", path="/", what="watch Node", kind="Node")
     error = error_in_stream(request, line["event"]["object"])

@@ -1,6 +1,7 @@
 """The adapter and the mirror against our own API, strict: over HTTP, with everything that goes wrong there."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +38,16 @@ class Strict:
 @pytest.fixture
 def strict() -> Iterator[Strict]:
     """On a store of its own: what is mirrored goes to another."""
-    with strict_cluster() as running, over_http(running.url, silent_seconds=SILENT_SECONDS) as cluster:
+    with strict_cluster() as running, over_http(running.url) as cluster:
         running.namespace("db")
         yield Strict(running, cluster)
+
+
+@pytest.fixture
+def impatient(strict: Strict) -> Iterator[Strict]:
+    """Takes a line that was silent for half a second for a dead one, and so has to ask again on a busy machine."""
+    with over_http(strict.running.url, silent_seconds=SILENT_SECONDS) as cluster:
+        yield Strict(strict.running, cluster)
 
 
 def cursor(strict: Strict, kind: str = NODE) -> str:
@@ -83,15 +91,17 @@ def test_a_cursor_from_the_future_is_silence(strict: Strict) -> None:
 
 
 @pytest.mark.parametrize("fault", ["silent-watch", "cut-watch", "slow-watch", "too-many-requests"])
-def test_a_watch_that_goes_wrong_tells_everything_once_and_in_order(strict: Strict, fault: str) -> None:
+def test_a_watch_that_goes_wrong_tells_everything_once_and_in_order(
+    strict: Strict, impatient: Strict, fault: str
+) -> None:
     after = cursor(strict)
     strict.arm(fault, resource="nodes", seconds=0.2)
-    assert strict.cluster.watch({NODE: after}).changes == ()
+    assert impatient.cluster.watch({NODE: after}).changes == ()
     wait_until(lambda: strict.running.http.get(FAULTS_PATH).json() == [])
     names = [f"n{number}" for number in range(5)]
     for name in names:
         strict.running.create(node(name))
-    assert follow(strict, after, *names) == names
+    assert follow(impatient, after, *names) == names
 
 
 def test_a_cut_also_breaks_a_watch_that_is_open(strict: Strict) -> None:
@@ -154,7 +164,7 @@ def test_the_state_of_data_is_no_field_of_a_real_server(strict: Strict) -> None:
     assert found["status"] == {"phase": "Pending"}
 
 
-def test_a_limit_is_told_with_its_wait_and_nothing_is_carried_out(strict: Strict) -> None:
+def test_a_limit_is_reported_with_its_wait_and_nothing_is_carried_out(strict: Strict) -> None:
     strict.arm("too-many-requests", seconds=7)
     with pytest.raises(UnansweredError) as caught:
         strict.cluster.create(NODE, node())
@@ -203,7 +213,7 @@ def test_what_is_no_fault_is_refused_by_name(strict: Strict, body: bytes, words:
     assert words in answer.text
 
 
-def test_faults_that_have_not_happened_yet_are_told(strict: Strict) -> None:
+def test_faults_that_have_not_happened_yet_are_reported(strict: Strict) -> None:
     strict.arm("silent-watch", resource="pods", times=2)
     told = [{"fault": "silent-watch", "resource": "pods", "times": 2, "seconds": 1.0}]
     assert strict.running.http.get(FAULTS_PATH).json() == told
@@ -214,18 +224,25 @@ def test_without_strict_nobody_orders_faults(sqlite: Database) -> None:
         assert running.http.post(FAULTS_PATH, json={"fault": "cut-watch"}).status_code == 404
 
 
-def test_a_mirror_of_a_strict_server_equals_it_whatever_goes_wrong(strict: Strict, database: Database) -> None:
-    mirror = Mirror(database, strict.cluster, kinds=WATCHED)
+def test_a_mirror_of_a_strict_server_equals_it_whatever_goes_wrong(
+    strict: Strict, impatient: Strict, database: Database
+) -> None:
+    mirror = Mirror(database, impatient.cluster, kinds=WATCHED)
+
+    def look() -> None:
+        with suppress(UnansweredError):
+            mirror.step(NOW)
+
     faults = ("cut-watch", "silent-watch", "too-many-requests", "lagging-replica", "slow-watch")
     for round_, fault in enumerate(faults):
         strict.arm(fault, times=2, seconds=0.1)
         for number in range(40):
             insist(strict.running.http, "POST", "/api/v1/nodes", json=node(f"n{round_}-{number}"))
         insist(strict.running.http, "DELETE", f"/api/v1/nodes/n{round_}-0")
-        mirror.step(NOW)
+        look()
 
     def equal() -> bool:
-        mirror.step(NOW)
+        look()
         return in_views(database) == in_server(strict.running.http)
 
     assert len(in_server(strict.running.http)) == len(faults) * 39

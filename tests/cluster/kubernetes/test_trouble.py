@@ -60,7 +60,7 @@ def test_a_client_certificate_is_shown(serves: Serves, authority: Authority) -> 
         assert identity(access) == (True, "")
 
 
-def test_certificate_and_key_that_do_not_fit_are_told(authority: Authority) -> None:
+def test_certificate_and_key_that_do_not_fit_are_reported(authority: Authority) -> None:
     one, other = (authority.for_client("me", [], lasts=LASTS) for _ in range(2))
     access = ClusterAccess(
         server="https://127.0.0.1:1", context="prod", certificate_data=one.certificate, key_data=other.key
@@ -99,7 +99,7 @@ def test_a_certificate_that_ran_out_says_to_compare_clocks(serves: Serves, autho
     assert "compare the clocks of both, then renew the certificate" in trouble
 
 
-def test_a_ca_that_is_none_is_told() -> None:
+def test_a_ca_that_is_none_is_reported() -> None:
     reachable, trouble = identity(ClusterAccess(server="https://127.0.0.1:1", ca_data=b"nonsense", context="prod"))
     assert not reachable
     assert 'the CA of context "prod" (certificate-authority-data) cannot be used' in trouble

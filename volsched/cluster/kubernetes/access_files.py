@@ -1,4 +1,4 @@
-"""Where our access to a cluster is written down: kubeconfig files, or what a pod is given by its cluster."""
+"""Where the access to a cluster comes from: kubeconfig files, or the service account of the pod."""
 
 import os
 from collections.abc import Mapping
@@ -27,23 +27,23 @@ def find_access(
     home: Path | None = None,
     service_account: str = SERVICE_ACCOUNT,
 ) -> ClusterAccess:
-    """As kubectl looks for it: the file that is named, KUBECONFIG, ~/.kube/config; else what a pod is given."""
+    """As kubectl looks for it: the named file, KUBECONFIG, ~/.kube/config; otherwise the pod's service account."""
     if kubeconfig is not None:
         return choose(merge([_read(kubeconfig)]), context)
-    if named := environment.get("KUBECONFIG"):
-        # A file of the list that is missing is left out, as long as there is one.
-        paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+    if paths_text := environment.get("KUBECONFIG"):
+        # Missing files of the list are ignored, as long as one exists.
+        paths = [Path(part).expanduser() for part in paths_text.split(os.pathsep) if part]
         present = [path for path in paths if path.exists()]
         if not present:
-            raise KubeconfigError(f"KUBECONFIG names {named}, which does not exist; {CONFIG_REMEDY}")
+            raise KubeconfigError(f"KUBECONFIG names {paths_text}, which does not exist; {CONFIG_REMEDY}")
         return choose(merge([_read(path) for path in present]), context)
-    usual = (home or Path.home()) / ".kube" / "config"
-    if usual.exists():
-        return choose(merge([_read(usual)]), context)
-    given = in_cluster(environment, directory=service_account)
-    if given is None:
-        raise KubeconfigError(f"there is no kubeconfig at {usual}, and this is no pod; {CONFIG_REMEDY}")
-    return given
+    default_path = (home or Path.home()) / ".kube" / "config"
+    if default_path.exists():
+        return choose(merge([_read(default_path)]), context)
+    pod_access = in_cluster(environment, directory=service_account)
+    if pod_access is None:
+        raise KubeconfigError(f"there is no kubeconfig at {default_path}, and this is no pod; {CONFIG_REMEDY}")
+    return pod_access
 
 
 def _read(path: Path) -> KubeconfigFile:

@@ -44,7 +44,7 @@ OBSERVE_PER_SECOND, OBSERVE_BURST = 5, 20
 """Requests that an observer allows itself; only its start and lists after a gap need more than one a minute."""
 OLDEST_MINOR = 29
 SKEW_SECONDS = 60
-"""By so much our clock and the server's may differ before it is reported."""
+"""How far our clock and the server's may differ without a warning."""
 
 
 class KubernetesCluster:
@@ -89,8 +89,8 @@ class KubernetesCluster:
                 uid=self._uid(),
                 version=version,
                 url=url,
-                may={permission: self._may(permission) for permission in permissions},
-                unserved=self._unserved({it.kind for it in permissions if it.kind in KINDS}),
+                may={permission: self._is_allowed(permission) for permission in permissions},
+                unserved=self._unserved_kinds({it.kind for it in permissions if it.kind in KINDS}),
                 warnings=warnings,
             )
         except ClusterError as error:
@@ -114,7 +114,7 @@ class KubernetesCluster:
         return self.lists.versions(kind)
 
     def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
-        """Drains the streams. Each call begins with another kind, so that a busy one keeps none waiting."""
+        """Drains the streams. Each call starts with another kind, so that a busy one keeps none waiting."""
         kinds = list(cursors)
         self._first = (self._first + 1) % max(len(kinds), 1)
         changes: list[PortChange] = []
@@ -123,7 +123,7 @@ class KubernetesCluster:
             try:
                 taken, reached[kind] = self.streams[kind].take(cursors[kind], limit - len(changes))
             except ClusterError:
-                # Told with the next call: what was taken before would be lost with this one.
+                # Raised by the next call: this one would lose the changes taken so far.
                 if changes:
                     continue
                 raise
@@ -131,7 +131,7 @@ class KubernetesCluster:
         return Watched(tuple(changes), reached)
 
     def wake_on_news(self, wake: Callable[[], None]) -> None:
-        """Call it when a watch brings what somebody waits for; all else is seen with the next look."""
+        """Call `wake` when a watch has a change that a binding waits for; others are seen with the next step."""
         for stream in self.streams.values():
             stream.wake = wake
 
@@ -162,8 +162,8 @@ class KubernetesCluster:
     def set_condition(self, key: str, condition: Manifest, *, uid: str) -> None:
         self._transport.call(requests.set_condition(key, condition, uid=uid))
 
-    def tell(self, event: Manifest) -> None:
-        self._transport.call(requests.tell(event))
+    def create_event(self, event: Manifest) -> None:
+        self._transport.call(requests.create_event(event))
 
     def bind_pod(
         self, key: str, *, uid: str, version: str, node: str, annotations: Mapping[str, str] | None = None
@@ -207,11 +207,11 @@ class KubernetesCluster:
             return None
         return str(answer.body["metadata"]["uid"])
 
-    def _may(self, permission: Permission) -> bool:
+    def _is_allowed(self, permission: Permission) -> bool:
         answer = self._transport.call(requests.access_review(permission))
         return bool((answer.body.get("status") or {}).get("allowed"))
 
-    def _unserved(self, kinds: set[str]) -> tuple[str, ...]:
+    def _unserved_kinds(self, kinds: set[str]) -> tuple[str, ...]:
         served: dict[str, set[str]] = {}
         for kind in kinds:
             request = requests.discovery(kind)
@@ -263,12 +263,12 @@ def attach(
 def _warnings(access: ClusterAccess, answer: ApiAnswer, version: str) -> Iterator[str]:
     if access.insecure:
         yield (
-            f'context "{access.context}" has insecure-skip-tls-verify: whoever answers is believed; give it '
+            f'context "{access.context}" has insecure-skip-tls-verify: the server is not verified; give it '
             "certificate-authority-data instead"
         )
     major, _, minor = version.partition(".")
     if major == "1" and minor.isdecimal() and int(minor) < OLDEST_MINOR:
-        yield f"the server is {version}, older than 1.{OLDEST_MINOR}, the oldest that was tried; upgrade it"
+        yield f"the server is {version}, older than 1.{OLDEST_MINOR}, the oldest that was tested; upgrade it"
     skew = clock_skew(answer.date, time())
     if skew is not None and abs(skew) > SKEW_SECONDS:
         ahead = "behind" if skew > 0 else "ahead of"
@@ -276,12 +276,12 @@ def _warnings(access: ClusterAccess, answer: ApiAnswer, version: str) -> Iterato
 
 
 def clock_skew(date: str, now: float) -> float | None:
-    """By how many seconds the server is ahead of us; None where it does not say."""
+    """By how many seconds the server is ahead of us; None where its answer has no date."""
     try:
-        told: datetime = parsedate_to_datetime(date)
+        server_time: datetime = parsedate_to_datetime(date)
     except (ValueError, TypeError):
         return None
-    return told.timestamp() - now
+    return server_time.timestamp() - now
 
 
 def _digits(text: object) -> str:

@@ -1,17 +1,17 @@
-"""How long to wait before a call is tried again, and how often to call at all; time and chance are given."""
+"""How long to wait before a retry, and how often to call at all. Pure: time and random numbers are passed in."""
 
 from dataclasses import dataclass, field
 
 FIRST_SECONDS = 0.8
 LONGEST_SECONDS = 30.0
 HEALTHY_SECONDS = 120.0
-"""After so long without a failure the next one is a first one."""
+"""After so long without a failure, the next one counts as the first."""
 
 
 def delay(failures: int, chance: float, *, retry_after: float | None = None) -> float:
-    """Seconds to wait after this many failures in a row: doubling, with up to as much again by chance (0 to 1).
+    """Seconds to wait after this many failures in a row: doubling, plus up to as much again (`chance` of 0 to 1).
 
-    Without the chance all observers of a cluster would come back at once after its server has restarted.
+    Without the random part, all observers of a cluster would return at once after its server has restarted.
     """
     if failures <= 0:
         return retry_after or 0.0
@@ -21,7 +21,7 @@ def delay(failures: int, chance: float, *, retry_after: float | None = None) -> 
 
 @dataclass(slots=True)
 class FailureStreak:
-    """How many failures in a row; time heals."""
+    """How many failures in a row; it restarts after `HEALTHY_SECONDS` without one."""
 
     count: int = 0
     since: float = 0.0
@@ -35,12 +35,12 @@ class FailureStreak:
 
 @dataclass(slots=True)
 class TokenBucket:
-    """So many requests a second, and a few at once: what we allow ourselves, whatever the server would allow."""
+    """Our own limit, whatever the server would allow: so many requests a second, and a burst."""
 
     per_second: float
     burst: float
     at_start: float = 0
-    """More than a burst, once: what a program asks when it begins."""
+    """Once, more than a burst: for the requests of a program that starts."""
     _tokens: float = field(init=False)
     _filled_at: float | None = None
 
@@ -48,7 +48,7 @@ class TokenBucket:
         self._tokens = max(self.burst, self.at_start)
 
     def take(self, now: float) -> float:
-        """Take a turn; answers how many seconds to wait until it is there."""
+        """Take a token; returns how many seconds to wait for it."""
         if self._filled_at is not None:
             filled = min(self.burst, self._tokens + (now - self._filled_at) * self.per_second)
             self._tokens = max(self._tokens, filled)

@@ -1,4 +1,4 @@
-"""Who we are to a cluster, kept up to date: token files are read again, plugins run again when theirs runs out."""
+"""Our credentials for a cluster: token files are read again, and plugins run again when theirs expire."""
 
 import json
 import os
@@ -12,10 +12,10 @@ from typing import Any
 from volsched.cluster.kubernetes.kubeconfig import ClusterAccess, ExecPlugin, KubeconfigError
 
 READ_AGAIN_SECONDS = 60.0
-"""Tokens of pods are renewed about hourly, long before they run out."""
+"""Tokens of pods are renewed about hourly, long before they expire."""
 PLUGIN_SECONDS = 60.0
 EARLY_SECONDS = 30.0
-"""So long before it runs out a credential is not used any more: a request takes a while, and clocks differ."""
+"""A credential is not used so shortly before it expires: a request takes a while, and clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,46 +24,46 @@ class Credential:
     certificate: bytes | None = None
     key: bytes | None = None
     expires_at: float | None = None
-    """As seconds since 1970; None: it is not known to run out."""
+    """As seconds since 1970; None: unknown, or never."""
 
 
 @dataclass(slots=True)
 class CredentialSource:
     access: ClusterAccess
     now: Callable[[], float]
-    """Seconds since 1970: plugins say in these words when a credential runs out."""
+    """Seconds since 1970, because plugins report the time at which a credential expires."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    _held: Credential | None = None
+    _credential: Credential | None = None
     _read_at: float = 0.0
 
     def current(self) -> Credential:
-        """What to send now; KubeconfigError where there is no way to get it."""
-        held = self._held
-        if held is None or self._is_over(held):
-            held = self._held = self._obtain()
+        """What to send now; KubeconfigError where it cannot be obtained."""
+        credential = self._credential
+        if credential is None or self._is_over(credential):
+            credential = self._credential = self._obtain()
             self._read_at = self.now()
-        return held
+        return credential
 
     def renew(self) -> bool:
-        """The server does not know us: ask again. False where nothing could have changed."""
-        self._held = None
+        """After a 401: obtain the credential again. False where it cannot have changed."""
+        self._credential = None
         return self.access.plugin is not None or self.access.token_file is not None
 
     def remedy(self) -> str:
-        """What somebody can do whom the server does not know."""
+        """What to do about a 401."""
         if self.access.plugin is not None:
             return f'log in again with "{self.access.plugin.command}"'
         if self.access.token_file is not None:
-            return f"see who renews the token in {self.access.token_file}"
+            return f"check what renews the token in {self.access.token_file}"
         if self.access.token is not None:
             return f'put a new token into context "{self.access.context}" of the kubeconfig'
         if self.access.certificate_data is not None or self.access.certificate_file is not None:
             return f'renew the client certificate of context "{self.access.context}"'
         return f'context "{self.access.context}" has no credentials: add a token, a certificate or an exec plugin'
 
-    def _is_over(self, held: Credential) -> bool:
-        if held.expires_at is not None:
-            return self.now() >= held.expires_at - EARLY_SECONDS
+    def _is_over(self, credential: Credential) -> bool:
+        if credential.expires_at is not None:
+            return self.now() >= credential.expires_at - EARLY_SECONDS
         return self.access.token_file is not None and self.now() - self._read_at >= READ_AGAIN_SECONDS
 
     def _obtain(self) -> Credential:
@@ -88,7 +88,7 @@ class CredentialSource:
         }
         hint = f"; {plugin.install_hint}" if plugin.install_hint else "; install it, or correct the kubeconfig"
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [plugin.command, *plugin.arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -106,12 +106,12 @@ class CredentialSource:
                 f'the exec plugin "{plugin.command}" gave no answer within {PLUGIN_SECONDS:.0f} s; log in with it '
                 "in a terminal first"
             ) from error
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        if result.returncode:
+            last = (result.stderr.strip().splitlines() or ["it says nothing"])[-1]
             raise KubeconfigError(
-                f'the exec plugin "{plugin.command}" failed with {done.returncode}: {last}; log in with it first'
+                f'the exec plugin "{plugin.command}" failed with {result.returncode}: {last}; log in with it first'
             )
-        return done.stdout
+        return result.stdout
 
 
 def exec_info(plugin: ExecPlugin, access: ClusterAccess) -> str:
@@ -125,7 +125,7 @@ def exec_info(plugin: ExecPlugin, access: ClusterAccess) -> str:
 
 
 def exec_credential(text: str, plugin: ExecPlugin) -> Credential:
-    """What a plugin has answered."""
+    """The credential in a plugin's output."""
     try:
         status = json.loads(text)["status"]
         expires = status.get("expirationTimestamp")
@@ -147,10 +147,10 @@ def exec_credential(text: str, plugin: ExecPlugin) -> Credential:
     return credential
 
 
-def _read(path: str, what: str) -> bytes:
+def _read(path: str, description: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise KubeconfigError(
-            f"{what} in {path} cannot be read: {error.strerror}; correct the kubeconfig"
+            f"{description} in {path} cannot be read: {error.strerror}; correct the kubeconfig"
         ) from error

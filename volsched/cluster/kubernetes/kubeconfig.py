@@ -1,7 +1,7 @@
-"""Kubeconfigs: several files merged, a context chosen, and what follows from it. Files are read elsewhere.
+"""Kubeconfigs: several files are merged, a context is chosen and gives the access. Files are read elsewhere.
 
 Like kubectl: the first file that has a name wins for it, the first `current-context` counts, and relative paths
-are relative to the file that they stand in.
+are relative to the file that they are in.
 """
 
 import base64
@@ -19,7 +19,7 @@ EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.i
 
 
 class KubeconfigError(Exception):
-    """Where a cluster is, or who we are there, cannot be found out; the message says what to do."""
+    """The address or the credentials of a cluster cannot be determined; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """Where a server is, how it proves itself, and how we do. Data and files exclude each other."""
+    """Where a server is, and how both sides authenticate. Data and files exclude each other."""
 
     server: str
     context: str = ""
@@ -76,7 +76,7 @@ def merge(files: Sequence[KubeconfigFile]) -> dict[str, Any]:
 
 
 def choose(config: Mapping[str, Any], context: str | None = None) -> ClusterAccess:
-    """What the context, or the current one, says."""
+    """The access of the context, or of the current one."""
     name = context or config["current-context"]
     known = ", ".join(sorted(config["contexts"])) or "none"
     if not name:
@@ -84,8 +84,8 @@ def choose(config: Mapping[str, Any], context: str | None = None) -> ClusterAcce
     if name not in config["contexts"]:
         raise KubeconfigError(f'the kubeconfig has no context "{name}"; choose one with --context: {known}')
     chosen = config["contexts"][name]
-    cluster = _named(config, "clusters", chosen.get("cluster"), name)
-    user = _named(config, "users", chosen["user"], name) if chosen.get("user") else {}
+    cluster = _entry_of(config, "clusters", chosen.get("cluster"), name)
+    user = _entry_of(config, "users", chosen["user"], name) if chosen.get("user") else {}
     _refuse_old(user, name)
     server = str(cluster.get("server") or "")
     if not server.startswith(("https://", "http://")):
@@ -94,7 +94,7 @@ def choose(config: Mapping[str, Any], context: str | None = None) -> ClusterAcce
         server=server.rstrip("/"),
         context=name,
         namespace=str(chosen.get("namespace") or "default"),
-        ca_data=_decoded(cluster, "certificate-authority-data", name),
+        ca_data=_from_base64(cluster, "certificate-authority-data", name),
         ca_file=_text(cluster, "certificate-authority"),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         tls_server_name=_text(cluster, "tls-server-name"),
@@ -102,22 +102,22 @@ def choose(config: Mapping[str, Any], context: str | None = None) -> ClusterAcce
         token=_text(user, "token"),
         # As kubectl: a file wins, because it can be renewed.
         token_file=_text(user, "tokenFile"),
-        certificate_data=_decoded(user, "client-certificate-data", name),
+        certificate_data=_from_base64(user, "client-certificate-data", name),
         certificate_file=_text(user, "client-certificate"),
-        key_data=_decoded(user, "client-key-data", name),
+        key_data=_from_base64(user, "client-key-data", name),
         key_file=_text(user, "client-key"),
         plugin=_plugin(user.get("exec"), name),
     )
 
 
 def in_cluster(environment: Mapping[str, str], *, directory: str) -> ClusterAccess | None:
-    """What a pod is given; None where we are in none. `directory`: where the service account's files are."""
+    """The access of a pod; None outside of pods. `directory`: where the service account's files are."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         return None
-    named = f"[{host}]" if ":" in host else host
+    address = f"[{host}]" if ":" in host else host
     return ClusterAccess(
-        server=f"https://{named}:{port}",
+        server=f"https://{address}:{port}",
         context="in-cluster",
         ca_file=f"{directory}/ca.crt",
         token_file=f"{directory}/token",
@@ -126,7 +126,7 @@ def in_cluster(environment: Mapping[str, str], *, directory: str) -> ClusterAcce
 
 def _entries(file: KubeconfigFile, part: str, single: str) -> list[tuple[str, Mapping[str, Any]]]:
     assert isinstance(file.content, Mapping)
-    found = []
+    entries = []
     for entry in file.content.get(part) or ():
         if (
             not isinstance(entry, Mapping)
@@ -134,8 +134,8 @@ def _entries(file: KubeconfigFile, part: str, single: str) -> list[tuple[str, Ma
             or not isinstance(entry.get(single) or {}, Mapping)
         ):
             raise KubeconfigError(f"{file.path}: an entry of {part} has no name or no {single}; correct the file")
-        found.append((str(entry["name"]), entry.get(single) or {}))
-    return found
+        entries.append((str(entry["name"]), entry.get(single) or {}))
+    return entries
 
 
 def _absolute(entry: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -147,13 +147,12 @@ def _absolute(entry: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {**entry, **relative}
 
 
-def _named(config: Mapping[str, Any], part: str, name: object, context: str) -> Mapping[str, Any]:
-    found = config[part].get(name)
-    if found is None:
+def _entry_of(config: Mapping[str, Any], part: str, name: object, context: str) -> Mapping[str, Any]:
+    entry: Mapping[str, Any] | None = config[part].get(name)
+    if entry is None:
         raise KubeconfigError(
             f'context "{context}" names {part[:-1]} "{name}", which the kubeconfig does not have'
         )
-    entry: Mapping[str, Any] = found
     return entry
 
 
@@ -170,29 +169,29 @@ def _refuse_old(user: Mapping[str, Any], context: str) -> None:
         )
 
 
-def _plugin(given: object, context: str) -> ExecPlugin | None:
-    if not given:
+def _plugin(entry: object, context: str) -> ExecPlugin | None:
+    if not entry:
         return None
-    if not isinstance(given, Mapping) or not given.get("command"):
+    if not isinstance(entry, Mapping) or not entry.get("command"):
         raise KubeconfigError(f'the exec plugin of context "{context}" has no command; correct the kubeconfig')
-    version = str(given.get("apiVersion") or "")
+    version = str(entry.get("apiVersion") or "")
     if version not in EXEC_VERSIONS:
         known = " or ".join(EXEC_VERSIONS)
         raise KubeconfigError(
             f'the exec plugin of context "{context}" has apiVersion "{version}"; upgrade it to {known}'
         )
-    if given.get("interactiveMode") == "Always":
+    if entry.get("interactiveMode") == "Always":
         raise KubeconfigError(
             f'the exec plugin of context "{context}" wants a terminal (interactiveMode: Always), and there is '
             "none; log in with it first and set interactiveMode: IfAvailable"
         )
     return ExecPlugin(
-        command=str(given["command"]),
-        arguments=tuple(str(it) for it in given.get("args") or ()),
-        environment={str(it["name"]): str(it["value"]) for it in given.get("env") or ()},
+        command=str(entry["command"]),
+        arguments=tuple(str(it) for it in entry.get("args") or ()),
+        environment={str(it["name"]): str(it["value"]) for it in entry.get("env") or ()},
         api_version=version,
-        install_hint=str(given.get("installHint") or ""),
-        provide_cluster=bool(given.get("provideClusterInfo")),
+        install_hint=str(entry.get("installHint") or ""),
+        provide_cluster=bool(entry.get("provideClusterInfo")),
     )
 
 
@@ -200,7 +199,7 @@ def _text(entry: Mapping[str, Any], name: str) -> str | None:
     return str(entry[name]) if entry.get(name) else None
 
 
-def _decoded(entry: Mapping[str, Any], name: str, context: str) -> bytes | None:
+def _from_base64(entry: Mapping[str, Any], name: str, context: str) -> bytes | None:
     if not entry.get(name):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Whole kinds: streamed by the server where it does that, else page by page. A list is never held here.
+"""Lists of whole kinds: streamed where the server supports it, otherwise page by page. No list is held in memory.
 
 A server that refuses to stream is asked for pages from then on. Where pages expire again and again before the last
-is read, the kind is read from the server's cache in one piece: perhaps a little late, but whole.
+is read, the kind is read from the server's cache in one piece: perhaps a little late, but complete.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from volsched.cluster.projection import Projection, everything
 from volsched.kube.kinds import KINDS, key_of
 
 STREAM_SECONDS = 600
-"""For a streamed list: ended by us as soon as it is complete."""
+"""The time-out of a streamed list, which we end as soon as it is complete."""
 MOST_EXPIRIES = 3
 
 
@@ -36,18 +36,18 @@ class Lists:
     streams: bool = True
     """The server streams lists, as far as we know."""
     project: Projection = everything
-    """Applied object by object as they are decoded: what is not kept takes no memory."""
+    """Applied to each object as it is decoded: fields that are not kept take no memory."""
     _expiries: dict[str, int] = field(default_factory=dict)
 
     def pages(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
         if self.streams:
             try:
-                yield from self._streamed(kind, known)
+                yield from self._streamed_pages(kind, known)
                 return
             except StreamedListRefusedError:
                 self.streams = False
         try:
-            yield from self._paged(kind, known)
+            yield from self._requested_pages(kind, known)
         except ExpiredError:
             self._expiries[kind] = self._expiries.get(kind, 0) + 1
             raise
@@ -65,17 +65,17 @@ class Lists:
         answer = self.transport.call(_with_limit(request, 1))
         return str(answer.body["metadata"]["resourceVersion"])
 
-    def _paged(self, kind: str, known: KnownVersions) -> Iterator[ListPage]:
+    def _requested_pages(self, kind: str, known: KnownVersions) -> Iterator[ListPage]:
         from_cache = self._expiries.get(kind, 0) >= MOST_EXPIRIES
-        named = {"apiVersion": KINDS[kind].api_version, "kind": kind}
+        kind_fields = {"apiVersion": KINDS[kind].api_version, "kind": kind}
         for items, cursor in self._raw_pages(kind, from_cache=from_cache):
             objects, unchanged = [], []
             for item in items:
-                key, names = key_of(kind, item), item["metadata"]
-                if known.get(key) == (names["uid"], names["resourceVersion"]):
+                key, metadata = key_of(kind, item), item["metadata"]
+                if known.get(key) == (metadata["uid"], metadata["resourceVersion"]):
                     unchanged.append(key)
-                # Items of a list say neither their kind nor its version.
-                elif (kept := self.project(kind, {**named, **item})) is not None:
+                # Items of a list have neither kind nor apiVersion.
+                elif (kept := self.project(kind, {**kind_fields, **item})) is not None:
                     objects.append(kept)
             yield ListPage(tuple(objects), cursor, unchanged=tuple(unchanged))
 
@@ -91,9 +91,9 @@ class Lists:
             if not token:
                 return
 
-    def _streamed(self, kind: str, known: KnownVersions) -> Iterator[ListPage]:
+    def _streamed_pages(self, kind: str, known: KnownVersions) -> Iterator[ListPage]:
         request = requests.streamed_list(kind, timeout_seconds=STREAM_SECONDS)
-        held: list[Manifest] = []
+        objects: list[Manifest] = []
         unchanged: list[str] = []
         with self.transport.stream(request) as stream:
             for line in lines(stream.chunks()):
@@ -104,9 +104,9 @@ class Lists:
                 match event.type:
                     case "ADDED":
                         kept = self.project(kind, event.object)
-                        held += () if kept is None else (kept,)
+                        objects += () if kept is None else (kept,)
                     case "BOOKMARK" if event.ends_initial_events:
-                        yield ListPage(tuple(held), event.version, unchanged=tuple(unchanged))
+                        yield ListPage(tuple(objects), event.version, unchanged=tuple(unchanged))
                         return
                     case "BOOKMARK":
                         continue
@@ -114,9 +114,9 @@ class Lists:
                         raise error_in_stream(request, event.object)
                     case _:
                         raise ExpiredError(kind, f"list {kind}: it changed while it was streamed; list again")
-                if len(held) >= requests.PAGE_OBJECTS:
-                    yield ListPage(tuple(held))
-                    held = []
+                if len(objects) >= requests.PAGE_OBJECTS:
+                    yield ListPage(tuple(objects))
+                    objects = []
         raise UnansweredError(f"list {kind}: the stream ended before the list did; list again")
 
 

@@ -15,7 +15,7 @@ class ObjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What differs. It counts once it has stayed so for a minute: list and mirror are not of one moment."""
+    """What differs. A difference counts after it has lasted a minute: list and mirror are not of one moment."""
 
     missing: tuple[str, ...] = ()
     """In the cluster, and not known."""
@@ -51,6 +51,6 @@ def compare(listed: Iterable[ObjectVersion], known: Mapping[str, tuple[str, str]
         if there is None or there.uid != uid:
             left_over.append(key)
         elif int(version) != int(there.version):
-            # At an earlier one than we know it is in a cluster that was restored, whatever its list's version.
+            # An earlier version than ours counts too: the cluster was restored, whatever its list's version.
             stale.append(key)
     return Drift(tuple(sorted(missing)), tuple(sorted(left_over)), tuple(sorted(stale)))

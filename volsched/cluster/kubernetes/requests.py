@@ -14,7 +14,7 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""`v=1` is 406, and with plain JSON as a second choice whole objects would come without a word."""
+"""`v=1` would get 406; with plain JSON as a second choice, whole objects would be sent without an error."""
 VERSION_PATH = "/version"
 IDENTITY_PATH = "/api/v1/namespaces/kube-system"
 """The namespace whose uid is the cluster's."""
@@ -33,7 +33,7 @@ class ApiRequest:
     content_type: str = JSON
     accept: str = JSON
     what: str
-    """In the words of a message: `patch PersistentVolume "pv-1"`."""
+    """For error messages: `patch PersistentVolume "pv-1"`."""
     kind: str = ""
 
     @property
@@ -73,7 +73,7 @@ def list_page(kind: str, *, token: str = "", from_cache: bool = False, accept: s
 
 
 def streamed_list(kind: str, *, timeout_seconds: int) -> ApiRequest:
-    """Bookmarks must be allowed: without them the end of the list is never told."""
+    """Bookmarks must be allowed: without them the end of the list is not marked."""
     query = {
         "watch": "1",
         "sendInitialEvents": "true",
@@ -109,13 +109,13 @@ def update(kind: str, key: str, manifest: Manifest, *, status: bool) -> ApiReque
 
 
 def patch(kind: str, key: str, change: Manifest, *, version: str, status: bool) -> ApiRequest:
-    """The version is inside: without it a server applies the patch to whatever is there.
+    """The body has the version: without it a server applies the patch to any version.
 
-    Of a patch of the status nothing else is sent: a server would take labels and annotations from it too.
+    A patch of the status sends nothing else: a server would write its labels and annotations too.
     """
-    kept = {"status": change.get("status")} if status else change
-    named = {} if status else change.get("metadata") or {}
-    body = {**kept, "metadata": {**named, "resourceVersion": version}}
+    fields = {"status": change.get("status")} if status else change
+    metadata = {} if status else change.get("metadata") or {}
+    body = {**fields, "metadata": {**metadata, "resourceVersion": version}}
     return ApiRequest(
         method="PATCH",
         path=object_path(kind, key, "status" if status else ""),
@@ -127,7 +127,7 @@ def patch(kind: str, key: str, change: Manifest, *, version: str, status: bool) 
 
 
 def fence(kind: str, key: str, *, version: str, mark: str) -> ApiRequest:
-    """Of a pod through its status, which keeps annotations: whoever binds pods may not patch them otherwise."""
+    """A pod is fenced through its status, which keeps annotations: our role may not patch pods otherwise."""
     body = {"metadata": {"resourceVersion": version, "annotations": {FENCE: mark}}}
     return ApiRequest(
         method="PATCH",
@@ -140,7 +140,7 @@ def fence(kind: str, key: str, *, version: str, mark: str) -> ApiRequest:
 
 
 def open_gate(key: str, pod: Manifest, *, annotations: Mapping[str, str] | None) -> ApiRequest:
-    """A JSON patch that tests the version and the gate's name: other gates stay, whoever added them."""
+    """A JSON patch that tests the version and the gate's name, so that gates of others stay."""
     names = [it.get("name") for it in (pod.get("spec") or {}).get("schedulingGates") or ()]
     place = names.index(GATE) if GATE in names else 0
     steps: list[dict[str, Any]] = [
@@ -149,8 +149,8 @@ def open_gate(key: str, pod: Manifest, *, annotations: Mapping[str, str] | None)
         {"op": "remove", "path": f"/spec/schedulingGates/{place}"},
     ]
     if annotations:
-        whole = {**(pod["metadata"].get("annotations") or {}), **annotations}
-        steps.append({"op": "add", "path": "/metadata/annotations", "value": whole})
+        all_annotations = {**(pod["metadata"].get("annotations") or {}), **annotations}
+        steps.append({"op": "add", "path": "/metadata/annotations", "value": all_annotations})
     return ApiRequest(
         method="PATCH",
         path=object_path("Pod", key),
@@ -168,16 +168,18 @@ def set_condition(key: str, condition: Manifest, *, uid: str) -> ApiRequest:
         path=object_path("Pod", key, "status"),
         body={"metadata": {"uid": uid}, "status": {"conditions": [dict(condition)]}},
         content_type=STRATEGIC_MERGE_PATCH,
-        what=f'tell Pod "{key}"',
+        what=f'update the status of Pod "{key}"',
         kind="Pod",
     )
 
 
-def tell(event: Manifest) -> ApiRequest:
+def create_event(event: Manifest) -> ApiRequest:
     namespace = event["metadata"]["namespace"]
     body = {"apiVersion": "events.k8s.io/v1", "kind": "Event", **event}
     path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
-    return ApiRequest(method="POST", path=path, body=body, what=f"tell {event.get('reason')}", kind="Event")
+    return ApiRequest(
+        method="POST", path=path, body=body, what=f"create Event {event.get('reason')}", kind="Event"
+    )
 
 
 def get_lease(key: str) -> ApiRequest:
@@ -209,8 +211,8 @@ def _lease_path(key: str) -> str:
 def delete(kind: str, key: str, *, uid: str | None, version: str | None) -> ApiRequest:
     conditions = {"uid": uid, "resourceVersion": version}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    if given := {name: value for name, value in conditions.items() if value is not None}:
-        body["preconditions"] = given
+    if preconditions := {name: value for name, value in conditions.items() if value is not None}:
+        body["preconditions"] = preconditions
     return ApiRequest(
         method="DELETE", path=object_path(kind, key), body=body, what=f'delete {kind} "{key}"', kind=kind
     )
@@ -245,8 +247,8 @@ def access_review(permission: Permission) -> ApiRequest:
 
 
 def discovery(kind: str) -> ApiRequest:
-    """What the kind's group has: whether the kind is served."""
-    return ApiRequest(method="GET", path=group_version_path(kind), what=f"ask for the kinds beside {kind}")
+    """The kinds of the kind's group, which show whether it is served."""
+    return ApiRequest(method="GET", path=group_version_path(kind), what=f"discover whether {kind} is served")
 
 
 def plain_get(path: str, what: str) -> ApiRequest:

@@ -13,13 +13,13 @@ from volsched.cluster.port import CallRefusedError, ClusterError, ExpiredError, 
 
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
 MOST_TEXT = 500
-OVERLOADED = "the server turns callers away: try again in a moment"
+OVERLOADED = "the server is overloaded: try again in a moment"
 BROKEN = "the server could not answer: try again, and see its log if that does not help"
-"""Of a body that is no Status: a proxy may answer with a page."""
+"""Also for a body that is no Status: a proxy may answer with a page."""
 
 
 class NotAuthenticatedError(ClusterError):
-    """401: the server does not know us, or not any more. Nothing was written."""
+    """401: the server does not accept our credentials, or not any more. Nothing was written."""
 
 
 class UnservedError(CallRefusedError):
@@ -39,11 +39,11 @@ class StreamedListRefusedError(ClusterError):
 
 
 class LaggingError(UnansweredError):
-    """A replica has not reached the version that was asked for: ask again, with the same version."""
+    """A replica has not reached the requested version: repeat the request with the same version."""
 
 
 def status_of(body: bytes) -> Mapping[str, Any]:
-    """The `Status` in the body, or nothing: what a proxy or the rate limiter answers is plain text."""
+    """The `Status` in the body, or nothing: a proxy or the rate limiter answers in plain text."""
     try:
         read = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -52,7 +52,7 @@ def status_of(body: bytes) -> Mapping[str, Any]:
 
 
 def error_of(request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes) -> ClusterError | None:
-    """The error for the caller; None where it was done."""
+    """The error for the caller; None for success."""
     if 200 <= code < 300:
         return None
     status = status_of(body)
@@ -81,7 +81,7 @@ def error_of(request: ApiRequest, code: int, headers: Mapping[str, str], body: b
 
 
 def error_in_stream(request: ApiRequest, status: Mapping[str, Any]) -> ClusterError:
-    """What an ERROR event inside a 200 means: the same as its Status would as an answer."""
+    """The error of an ERROR event inside a 200: the same as if its Status were the answer."""
     body = orjson.dumps({**status, "kind": "Status"})
     code = status.get("code")
     error = error_of(request, code if isinstance(code, int) else 500, {}, body)
@@ -90,9 +90,9 @@ def error_in_stream(request: ApiRequest, status: Mapping[str, Any]) -> ClusterEr
 
 def retry_after(headers: Mapping[str, str], status: Mapping[str, Any]) -> float | None:
     """Seconds, of the header or of the Status; a date in the header is not used by API servers and is ignored."""
-    named = {name.lower(): value for name, value in headers.items()}.get("retry-after", "")
-    if named.strip().isdecimal():
-        return float(named)
+    header = {name.lower(): value for name, value in headers.items()}.get("retry-after", "")
+    if header.strip().isdecimal():
+        return float(header)
     seconds = (status.get("details") or {}).get("retryAfterSeconds")
     return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
 

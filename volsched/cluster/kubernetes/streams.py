@@ -1,7 +1,7 @@
-"""Watches: one stream per kind, read by a thread of whoever runs the process, into a queue that has an end.
+"""Watches: one stream per kind, read by a thread into a bounded queue.
 
 The adapter starts no thread. `reading` does, for the streams of one adapter, and `take` never waits. A full queue
-stops the reading: the server then ends the watch, and it goes on later from the cursor, or the kind is listed.
+stops reading: the server then ends the watch, which continues later from the cursor, or the kind is listed.
 """
 
 import threading
@@ -26,17 +26,17 @@ from volsched.kube.manifest import spec
 
 QUEUE = 10_000
 LEAST_TIMEOUT_SECONDS, MOST_TIMEOUT_SECONDS = 300, 600
-"""Of a watch, by chance between both, so that those of many clients do not end together."""
+"""Time-out of a watch, at random between the two, so that watches of many clients do not end together."""
 BRIEF_SECONDS = 1.0
-"""A watch that ends so soon, and has told nothing, is not opened again at once."""
+"""A watch that ends so soon, and had no event, is reopened after a delay."""
 JOIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamHealth:
     last_heard: float | None
-    """By the monotonic clock; None: never yet. While something waits to be taken, when the first of it came:
-    nobody knows more of the kind yet."""
+    """By the monotonic clock; None: never yet. While changes wait to be taken, the time at which the first of them
+    arrived: the caller knows nothing later."""
     trouble: str | None
     """Why the stream is not open at the moment."""
     queued: int
@@ -48,34 +48,34 @@ class WatchStream:
         self._lists, self._random, self._capacity = lists, random, capacity
         self._changed = threading.Condition()
         self._queue: deque[tuple[str, PortChange | None, float]] = deque()
-        """Version, what became of an object then, and when it came; a bookmark is only a version."""
+        """Version, change and time of arrival; a bookmark has no change."""
         self._cursor: str | None = None
-        """Up to where `take` has told."""
-        self._asked_from: str | None = None
-        self._told = False
+        """Up to where `take` has delivered."""
+        self._requested_from: str | None = None
+        self._delivered = False
         """Whether any change since then was delivered."""
         self._reads_from: str | None = None
         """Where the next connection begins; None: nothing is to be read."""
         self._seeks = 0
         self._checked = 0
-        """The seek from which a connection was opened already: its cursor came from a list just now."""
+        """The last seek for which a connection was opened: before that, its cursor came from a list just now."""
         self._error: ClusterError | None = None
         self._stopped = True
         self._stream: ByteStream | None = None
         self._heard: float | None = None
         self._trouble: str | None = None
         self.wake: Callable[[], None] = lambda: None
-        """Called by the thread that reads, when somebody waits for what has just come."""
+        """Called by the reading thread when a change arrives that a binding may wait for."""
 
-    # --- the side of whoever watches ---------------------------------------------------------------------
+    # --- called by the watcher ---------------------------------------------------------------------------
 
     def take(self, cursor: str, limit: int) -> tuple[list[PortChange], str]:
         """Up to so many changes since the cursor; once all are delivered, raises what the stream ended with."""
         with self._changed:
             if self._stopped:
-                raise RuntimeError(f"nobody reads the watch of {self.kind}: start the streams with `reading`")
-            # Where only bookmarks were delivered, whoever asks from the same place again has missed nothing.
-            if cursor != self._cursor and (cursor != self._asked_from or self._told):
+                raise RuntimeError(f"no thread reads the watch of {self.kind}: start the streams with `reading`")
+            # Where only bookmarks were delivered, a caller that repeats its cursor has missed nothing.
+            if cursor != self._cursor and (cursor != self._requested_from or self._delivered):
                 self._seek(cursor)
             changes: list[PortChange] = []
             while self._queue and (len(changes) < limit or self._queue[0][1] is None):
@@ -85,10 +85,10 @@ class WatchStream:
             if self._error is not None and not changes and not self._queue:
                 error = self._error
                 if isinstance(error, ExpiredError):
-                    # Whoever asks again with the same cursor wants it to be tried again.
-                    self._error = self._cursor = self._asked_from = None
+                    # A caller that repeats the cursor wants it to be tried again.
+                    self._error = self._cursor = self._requested_from = None
                 raise error
-            self._asked_from, self._told = cursor, bool(changes)
+            self._requested_from, self._delivered = cursor, bool(changes)
             self._changed.notify_all()
             return changes, self._cursor or cursor
 
@@ -100,14 +100,14 @@ class WatchStream:
     def _seek(self, cursor: str) -> None:
         self._queue.clear()
         self._cursor = self._reads_from = cursor
-        self._asked_from = None
+        self._requested_from = None
         self._error = None
         self._seeks += 1
         if self._stream is not None:
             self._stream.cut()
         self._changed.notify_all()
 
-    # --- the side of the thread that reads ---------------------------------------------------------------
+    # --- called by the reading thread --------------------------------------------------------------------
 
     def begin(self) -> None:
         with self._changed:
@@ -121,21 +121,21 @@ class WatchStream:
             self._changed.notify_all()
 
     def run(self) -> None:
-        """Read until it is stopped. Nothing that a server does ends it."""
+        """Read until it is stopped; no answer of a server ends it."""
         streak = FailureStreak()
         while (place := self._next_place()) is not None:
             version, seeks = place
             opened = monotonic()
             failure: ClusterError | None = None
             try:
-                told = self._follow(version, seeks)
-                if not told and monotonic() - opened < BRIEF_SECONDS:
+                has_events = self._follow(version, seeks)
+                if not has_events and monotonic() - opened < BRIEF_SECONDS:
                     failure = UnansweredError(f"watch {self.kind}: the server ended it at once")
             except (ExpiredError, CallRefusedError) as error:
                 self._end(seeks, error)
                 failure = error
             except SilentError:
-                # It took long enough to wait no more: the connection is opened again from where it was.
+                # The silence has lasted long enough: the connection is reopened at once, from where it was.
                 continue
             except ClusterError as error:
                 failure = error
@@ -149,7 +149,7 @@ class WatchStream:
                     retry_after=failure.retry_after if isinstance(failure, UnansweredError) else None,
                 )
                 if isinstance(failure, CallRefusedError):
-                    # A permission does not come by itself in a second.
+                    # A permission is not granted within a second.
                     wait = max(wait, LONGEST_SECONDS)
                 self._changed.wait_for(partial(self._is_over, seeks), timeout=wait)
 
@@ -159,18 +159,18 @@ class WatchStream:
             return None if self._stopped or self._reads_from is None else (self._reads_from, self._seeks)
 
     def _is_over(self, seeks: int) -> bool:
-        """Nobody wants any more of what was read from there."""
+        """Changes that were read for this seek are no longer wanted."""
         return self._stopped or self._seeks != seeks
 
     def _follow(self, version: str, seeks: int) -> bool:
-        """One connection, to its end; answers whether it told anything."""
+        """One connection, to its end; returns whether it had an event, or was not wanted any more."""
         is_fresh = self._checked != seeks
         if not is_fresh:
             self._refuse_from_the_future(version)
         self._checked = seeks
         seconds = self._random.randint(LEAST_TIMEOUT_SECONDS, MOST_TIMEOUT_SECONDS)
         request = requests.watch(self.kind, version=version, timeout_seconds=seconds)
-        told = False
+        has_events = False
         with self._lists.transport.stream(request) as stream:
             if not self._open(stream, seeks, is_fresh=is_fresh):
                 return True
@@ -181,14 +181,14 @@ class WatchStream:
                         raise error_in_stream(request, event.object)
                     if not self._put(event, seeks):
                         return True
-                    told = True
+                    has_events = True
             finally:
                 with self._changed:
                     self._stream = None
-        return told
+        return has_events
 
     def _refuse_from_the_future(self, version: str) -> None:
-        """A server that was restored from a backup takes a cursor from before, and is silent for ever."""
+        """A server that was restored from a backup accepts a cursor that is ahead of it, and sends nothing."""
         head = self._lists.head(self.kind)
         if int(head) < int(version):
             raise ExpiredError(
@@ -198,7 +198,7 @@ class WatchStream:
             )
 
     def _open(self, stream: ByteStream, seeks: int, *, is_fresh: bool) -> bool:
-        """Only a cursor that came from a list just now is news by itself: another may turn out to be too old."""
+        """Opening counts as heard only with a cursor that came from a list just now: another may be too old."""
         with self._changed:
             if self._is_over(seeks):
                 return False
@@ -209,21 +209,21 @@ class WatchStream:
             return True
 
     def _put(self, event: WatchLine, seeks: int) -> bool:
-        """False where nobody wants it any more."""
+        """False where it is no longer wanted."""
         change = _change(self.kind, event, self._lists.project)
         with self._changed:
-            self._heard = came = monotonic()
+            self._heard = arrived = monotonic()
             self._changed.wait_for(lambda: self._is_over(seeks) or len(self._queue) < self._capacity)
             if self._is_over(seeks):
                 return False
-            self._queue.append((event.version, change, came))
+            self._queue.append((event.version, change, arrived))
             self._reads_from = event.version
         if change is not None and _is_awaited(change):
             self.wake()
         return True
 
     def _end(self, seeks: int, error: ClusterError) -> None:
-        """Tell whoever watches; an expired cursor is of no use, and another has to be given."""
+        """Pass the error on to the watcher, which has to give another cursor where this one has expired."""
         with self._changed:
             if self._seeks == seeks:
                 self._error = error
@@ -232,7 +232,7 @@ class WatchStream:
 
 
 def _change(kind: str, event: WatchLine, project: Projection) -> PortChange | None:
-    """None: only the version is news."""
+    """None: only the version has changed."""
     match event.type:
         case "BOOKMARK":
             return None
@@ -245,8 +245,8 @@ def _change(kind: str, event: WatchLine, project: Projection) -> PortChange | No
 
 
 def _is_awaited(change: PortChange) -> bool:
-    """A pod without a node, or a claim: a binding begins or goes on with it. All else can wait for the next look,
-    which takes many changes together: a large cluster has hundreds in a second."""
+    """A pod without a node, or a claim: a binding starts or continues with it. Other changes wait for the next
+    step, which takes many together: a large cluster has hundreds in a second."""
     if change.kind == "Pod":
         return change.manifest is not None and not spec(change.manifest).get("nodeName")
     return change.kind == "PersistentVolumeClaim" and change.manifest is not None

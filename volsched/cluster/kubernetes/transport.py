@@ -1,4 +1,4 @@
-"""One connection pool to one API server: TLS, credentials, our own rate limit, and what went wrong in words.
+"""One connection pool to one API server: TLS, credentials, our own rate limit, and errors with a remedy.
 
 Every failure becomes one of the port's errors here; its message names the server and the remedy.
 """
@@ -30,10 +30,10 @@ from volsched.cluster.port import UnansweredError
 Sent = TypeVar("Sent")
 CONNECT_SECONDS = 10.0
 CALL_SECONDS = 40.0
-"""Servers give a write 34 s. Whoever waits for less gives writes up that are still carried out."""
+"""Servers allow a write 34 s. With a shorter time-out, writes would be given up that are still carried out."""
 LIST_SECONDS = 60.0
 SILENT_SECONDS = 150.0
-"""Without a byte a watch is taken for dead: a quiet kind was seen silent for 120 s."""
+"""A watch without a byte for so long is treated as dead: a quiet kind was seen to be silent for 120 s."""
 MOST_CONNECTIONS = 40
 LAG_TRIES = 5
 KEEP_ALIVE = (
@@ -56,7 +56,7 @@ class SilentError(UnansweredError):
 class ApiAnswer:
     body: Any
     date: str = ""
-    """When the server says that it is."""
+    """The server's time."""
 
 
 class Transport:
@@ -85,9 +85,9 @@ class Transport:
         """The answer to a request, decoded; raises ClusterError."""
         for attempt in range(LAG_TRIES):
             try:
-                return self._authenticated(request, self._call)
+                return self._send_with_credentials(request, self._call)
             except LaggingError as error:
-                # Another replica is further: the same question is answered a moment later.
+                # Another replica is further: the same request succeeds a moment later.
                 if attempt == LAG_TRIES - 1:
                     raise
                 self._pause(error.retry_after or 1.0)
@@ -96,7 +96,7 @@ class Transport:
     @contextmanager
     def stream(self, request: ApiRequest) -> Iterator["ByteStream"]:
         """The body of a watch as it comes; an end without the closing chunk raises UnansweredError."""
-        stream = self._authenticated(request, self._open)
+        stream = self._send_with_credentials(request, self._open)
         try:
             yield stream
         finally:
@@ -108,7 +108,7 @@ class Transport:
                 self._client.close()
                 self._client = None
 
-    def _authenticated(self, request: ApiRequest, send: Callable[[ApiRequest], Sent]) -> Sent:
+    def _send_with_credentials(self, request: ApiRequest, send: Callable[[ApiRequest], Sent]) -> Sent:
         try:
             return send(request)
         except NotAuthenticatedError as first:
@@ -119,13 +119,13 @@ class Transport:
             except NotAuthenticatedError as second:
                 error = second
         raise UnansweredError(
-            f"{error}: {self.access.server} does not know us, or not any more; {self._credentials.remedy()}"
+            f"{error}: {self.access.server} does not accept our credentials; {self._credentials.remedy()}"
         ) from error
 
     def _call(self, request: ApiRequest) -> ApiAnswer:
         seconds = LIST_SECONDS if "limit" in request.query or "resourceVersion" in request.query else CALL_SECONDS
-        with self._explained(request):
-            client, headers = self._ready(request)
+        with self._errors_with_remedy(request):
+            client, headers = self._client_and_headers(request)
             answer = client.request(
                 request.method,
                 self.access.server + request.path,
@@ -146,8 +146,8 @@ class Transport:
             ) from broken
 
     def _open(self, request: ApiRequest) -> "ByteStream":
-        with self._explained(request):
-            client, headers = self._ready(request)
+        with self._errors_with_remedy(request):
+            client, headers = self._client_and_headers(request)
             # Uncompressed: an event that waits in a compressor for the next one comes late.
             built = client.build_request(
                 request.method,
@@ -166,9 +166,9 @@ class Transport:
                 error = error_of(request, response.status_code, response.headers, body)
                 assert error is not None
                 raise error
-        return ByteStream(response, lambda: self._explained(request))
+        return ByteStream(response, lambda: self._errors_with_remedy(request))
 
-    def _ready(self, request: ApiRequest) -> tuple[httpx2.Client, dict[str, str]]:
+    def _client_and_headers(self, request: ApiRequest) -> tuple[httpx2.Client, dict[str, str]]:
         with self._lock:
             wait = self._bucket.take(monotonic())
         if wait:
@@ -182,7 +182,7 @@ class Transport:
         return client, headers
 
     def _client_of(self, credential: Credential) -> httpx2.Client:
-        """A new pool where a plugin has given us another certificate: it is proven when a connection is made."""
+        """A new pool where a plugin has returned another certificate, which is presented once per connection."""
         shown = (credential.certificate, credential.key)
         if self._client is None or self._client_for != shown:
             proxy = proxy_of(self.access, self._environment)
@@ -200,7 +200,7 @@ class Transport:
         return {} if name is None else {"sni_hostname": name}
 
     @contextmanager
-    def _explained(self, request: ApiRequest) -> Iterator[None]:
+    def _errors_with_remedy(self, request: ApiRequest) -> Iterator[None]:
         try:
             yield
         except KubeconfigError as error:
@@ -212,18 +212,18 @@ class Transport:
 class ByteStream:
     """The body of one watch; another thread may cut it off."""
 
-    def __init__(self, response: httpx2.Response, explained: Callable[[], Any]) -> None:
-        self._response, self._explained = response, explained
+    def __init__(self, response: httpx2.Response, errors_with_remedy: Callable[[], Any]) -> None:
+        self._response, self._errors_with_remedy = response, errors_with_remedy
 
     def chunks(self) -> Iterator[bytes]:
-        with self._explained():
+        with self._errors_with_remedy():
             try:
                 yield from self._response.iter_raw()
             except httpx2.ReadTimeout as error:
-                raise SilentError("nothing was heard for long; the watch is opened again") from error
+                raise SilentError("nothing was received for long; the watch is reopened") from error
 
     def cut(self) -> None:
-        """Wake whoever reads: closing a socket does not, shutting it down does."""
+        """Wake the reading thread: shutting the socket down does that, closing it does not."""
         network = self._response.extensions.get("network_stream")
         connection = None if network is None else network.get_extra_info("socket")
         if connection is not None:
@@ -238,13 +238,13 @@ class ByteStream:
 
 
 def proxy_of(access: ClusterAccess, environment: Mapping[str, str]) -> str | None:
-    """The kubeconfig's, else what HTTPS_PROXY and NO_PROXY say of this server."""
+    """The kubeconfig's proxy; otherwise HTTPS_PROXY, unless NO_PROXY excludes this server."""
     if access.proxy is not None:
         return access.proxy
     server = urlsplit(access.server)
-    named = {name.lower(): value for name, value in environment.items() if name.lower().endswith("_proxy")}
-    proxy = named.get(f"{server.scheme}_proxy")
-    return None if not proxy or is_direct(server.hostname or "", named.get("no_proxy", "")) else proxy
+    variables = {name.lower(): value for name, value in environment.items() if name.lower().endswith("_proxy")}
+    proxy = variables.get(f"{server.scheme}_proxy")
+    return None if not proxy or is_direct(server.hostname or "", variables.get("no_proxy", "")) else proxy
 
 
 def is_direct(host: str, no_proxy: str) -> bool:
@@ -274,7 +274,7 @@ def tls_context(access: ClusterAccess, credential: Credential) -> ssl.SSLContext
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, access: ClusterAccess) -> None:
-    # OpenSSL takes them from a file only; nobody else can read this one, and it is gone at once.
+    # OpenSSL reads them from a file only; no other user can read this one, and it is removed at once.
     with tempfile.TemporaryDirectory() as directory:
         pair = Path(directory) / "pair.pem"
         pair.touch(0o600)
@@ -288,7 +288,7 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, access: 
 
 
 def trouble(error: BaseException, access: ClusterAccess) -> str:
-    """Why a server could not be talked to, and what to do: one line, whatever lies beneath."""
+    """Why a server could not be reached, and what to do: one line, whatever the cause."""
     beneath: BaseException | None = error
     while beneath is not None:
         if isinstance(beneath, ssl.SSLCertVerificationError):

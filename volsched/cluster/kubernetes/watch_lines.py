@@ -1,4 +1,4 @@
-"""A watch as bytes: chunks become lines, lines become events. Pure, so that every cut can be tried."""
+"""A watch as bytes: chunks become lines, lines become events. Pure, so that every cut can be tested."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ _OBJECT_HEAD = re.compile(
 )
 """How a server begins the line of an object: in the order of its types, which has not changed since 1.0."""
 LONGEST_LINE = 64 * 1024 * 1024
-"""More than any object can have; a line that does not end is not a watch."""
+"""More than any object can have; an answer with a longer line is no watch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,23 @@ class WatchLine:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines, however the chunks are cut. What follows the last line end is no line, and is not told: a
-    connection that broke in the middle of an event has not told it."""
-    held = bytearray()
+    """Complete lines, however the chunks are cut. The bytes after the last line end are dropped: a connection that
+    broke in the middle of an event did not deliver it."""
+    buffer = bytearray()
     for chunk in chunks:
-        held += chunk
-        if len(held) > LONGEST_LINE:
+        buffer += chunk
+        if len(buffer) > LONGEST_LINE:
             raise UnansweredError("the watch sends a line without an end")
-        *whole, rest = bytes(held).split(b"\n") if b"\n" in chunk else (bytes(held),)
-        if whole:
-            held = bytearray(rest)
-        yield from (line for line in whole if line.strip())
+        *complete, rest = bytes(buffer).split(b"\n") if b"\n" in chunk else (bytes(buffer),)
+        if complete:
+            buffer = bytearray(rest)
+        yield from (line for line in complete if line.strip())
 
 
 def unchanged_key(line: bytes, known: KnownVersions) -> str | None:
-    """The object's key, if it is at the version that is known; None where that is not so, or cannot be told.
+    """The object's key, if it has the known version; None where it has another, or the line's head is unusual.
 
-    The rest of the line is not decoded: after a restart nearly every object of a cluster is as it was.
+    The rest of the line is not decoded: after a restart nearly every object of a cluster is unchanged.
     """
     head = _OBJECT_HEAD.match(line) if known else None
     if head is None:
