@@ -54,7 +54,7 @@ def test_the_stolen_volume_is_what_the_audit_finds(stepped: Stepped) -> None:
         served = volume_history.claims_of(connection, "n0-small", everything, after=None, limit=LIMIT).items
         assert [(it["claim"], it["data"]) for it in served] == [("default/small", "dirty")]
         everything_of_it = history.causes_of_binding(connection, undone["binding"], limit=LIMIT).items
-        assert len(everything_of_it) == len(history.of_binding(connection, undone["binding"], everything,
+        assert len(everything_of_it) == len(history.binding_history(connection, undone["binding"], everything,
                                                                 after=None, limit=LIMIT).items)  # fmt: skip
         assert max(it["depth"] for it in everything_of_it) >= 4
         _pages_are_all(partial(history.history, connection, "pod/default/db", everything))
@@ -104,7 +104,7 @@ def test_pages_of_bindings_and_what_measures_them(database: Database) -> None:
     assert all(row.worst_ms >= row.median_ms > 0 for row in rows)
 
 
-def test_a_volume_that_is_given_on_directly_is_told_once_on_either_page(sqlite: Database) -> None:
+def test_a_volume_that_is_given_on_directly_is_reported_once_on_either_page(sqlite: Database) -> None:
     must(sqlite, create_volume("disk"))
     for name in ("a", "b", "c"):
         ref = {"namespace": "shop", "name": name, "uid": f"uid-{name}"}
@@ -155,7 +155,7 @@ def _what_was_in_flight(stepped: Stepped, binding: str) -> None:
         open_at = []
         for position in range(positions[0] - 1, positions[-1] + 1):
             then = window(connection, last=position)
-            found = decisions.was_in_flight(connection, then, older_than=0, after=None, limit=LIMIT).items
+            found = decisions.in_flight_at_end(connection, then, older_than=0, after=None, limit=LIMIT).items
             open_at += [position for it in found if it["binding"] == binding]
         assert open_at == list(range(positions[0], positions[-1]))
         now = decisions.in_flight(connection, now=stepped.now, older_than=0, after=None, limit=LIMIT)

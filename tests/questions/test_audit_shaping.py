@@ -87,9 +87,9 @@ NOWHERE = {**PLANNED, "node": None, "score": None, "runnersUp": [], "reasons": [
     ("item", "node", "told"),
     [
         (PLANNED, "a", "a was chosen with score 80"),
-        (PLANNED, "c", "c would have done, with score 60 against 80 of a"),
+        (PLANNED, "c", "c would have fitted, with score 60 against 80 of a"),
         (PLANNED, "f", "f was refused: too small"),
-        (PLANNED, "z", "among these: 9 refused: too small; 1 refused: tainted; or had a score below 50; judge it"),
+        (PLANNED, "z", "9 refused: too small; 1 refused: tainted; or had a score below 50; decide it again"),
         (NOWHERE, "z", "refused like all others: tainted"),
     ],
 )

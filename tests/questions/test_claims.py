@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.support.given_cluster import GivenCluster
+from tests.support.given_cluster import GivenCluster, settle
 from tests.support.store_samples import NOW
 from volsched.cli.status_output import screen
 from volsched.cluster.observer import ClusterObserver
@@ -56,17 +56,12 @@ def database() -> Iterator[Database]:
         yield made
 
 
-def settle(observer: ClusterObserver, now: int = NOW) -> None:
-    while observer.step(now):
-        pass
-
-
 def told(database: Database, now: int, older: str = "0s") -> dict[str, tuple[str, str | None]]:
     answer = in_flight(QuestionContext(store=database, now=now), HalfBoundParameters(older_than=older))
     return {it["claim"]: (it["state"], it["since"]) for it in answer.items}
 
 
-def test_each_half_of_a_binding_is_told_with_its_age(database: Database) -> None:
+def test_each_half_of_a_binding_is_reported_with_its_age(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("PersistentVolumeClaim", claim("done", "v1", **{BIND_COMPLETED.replace("/", "__"): "yes"}))
     cluster.put("PersistentVolume", volume("v1", "done", "uid-done"))
@@ -116,7 +111,7 @@ def test_that_nobody_ever_used_a_claim_is_proven_only_without_a_gap(database: Da
     assert asked("other")["neverUsed"] == PROVEN
     cluster.expired = {"Pod"}
     settle(observer, NOW + 4 * SECOND)
-    assert asked("other")["neverUsed"].startswith("not known: pods were not heard of until")
+    assert asked("other")["neverUsed"].startswith("not known: pods were not observed until")
 
 
 def test_data_is_never_used_used_or_unknown_and_says_why(database: Database) -> None:
@@ -153,7 +148,7 @@ def test_data_is_never_used_used_or_unknown_and_says_why(database: Database) -> 
     cluster.put("Pod", pod("early", "late"))
     settle(observer, NOW + 2 * SECOND)
     assert told() == {
-        "old": ("unknown", f"it was there before it was observed, since {time_text(NOW)}"),
+        "old": ("unknown", f"it existed before it was observed, since {time_text(NOW)}"),
         "mounted": ("used", "pod shop/db used it on node n1"),
         "named": ("never-used", "no pod with it ever had a node, and its volume was never attached"),
         "attached": ("used", "its volume was attached by va"),
@@ -164,7 +159,12 @@ def test_data_is_never_used_used_or_unknown_and_says_why(database: Database) -> 
     assert told()["mounted"][0] == "used"
     data, why = told()["named"]
     assert data == "unknown"
-    assert why.startswith("pods were not heard of until")
+    assert why.startswith("pods were not observed until")
+
+
+def data_state(database: Database, now: int) -> tuple[str, str]:
+    (state,) = claim_data(QuestionContext(store=database, now=now), ClaimDataParameters()).items
+    return state["data"], state["why"]
 
 
 def test_what_was_never_used_is_not_told_by_a_store_that_nobody_keeps_up(database: Database) -> None:
@@ -175,18 +175,14 @@ def test_what_was_never_used_is_not_told_by_a_store_that_nobody_keeps_up(databas
     cluster.put("PersistentVolumeClaim", claim("data"))
     settle(observer, NOW + SECOND)
 
-    def told(now: int) -> tuple[str, str]:
-        (found,) = claim_data(QuestionContext(store=database, now=now), ClaimDataParameters()).items
-        return found["data"], found["why"]
-
-    assert told(NOW + SECOND)[0] == "never-used"
-    assert told(NOW + 600 * SECOND) == (
+    assert data_state(database, NOW + SECOND)[0] == "never-used"
+    assert data_state(database, NOW + 600 * SECOND) == (
         "unknown",
-        f"pods were not heard of since {time_text(NOW + SECOND)}; is the follower running?",
+        f"pods were not observed since {time_text(NOW + SECOND)}; is the follower running?",
     )
     # Heard of in time, though a while later: it was there all the while.
     settle(observer, NOW + 600 * SECOND)
-    assert told(NOW + 600 * SECOND)[0] == "never-used"
+    assert data_state(database, NOW + 600 * SECOND)[0] == "never-used"
 
 
 def test_what_was_never_used_is_not_told_of_a_claim_that_was_heard_of_later_than_pods(database: Database) -> None:
@@ -200,20 +196,16 @@ def test_what_was_never_used_is_not_told_of_a_claim_that_was_heard_of_later_than
     cluster.put("PersistentVolumeClaim", claim("data", "v1"))
     settle(observer, NOW + 10 * SECOND)
 
-    def told(now: int) -> tuple[str, str]:
-        (found,) = claim_data(QuestionContext(store=database, now=now), ClaimDataParameters()).items
-        return found["data"], found["why"]
-
-    assert told(NOW + 10 * SECOND) == (
+    assert data_state(database, NOW + 10 * SECOND) == (
         "unknown",
-        f"pods were not heard of since {time_text(NOW)}, and it has changed since; ask again",
+        f"pods were not observed since {time_text(NOW)}, and it has changed since; ask again",
     )
     silent["Pod"] = 1.0
     settle(observer, NOW + 20 * SECOND)
-    assert told(NOW + 20 * SECOND)[0] == "never-used"
+    assert data_state(database, NOW + 20 * SECOND)[0] == "never-used"
 
 
-def test_a_volume_that_is_given_on_with_unknown_contents_is_told(database: Database) -> None:
+def test_a_volume_that_is_given_on_with_unknown_contents_is_reported(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("PersistentVolumeClaim", claim("first", "v1", **{BIND_COMPLETED.replace("/", "__"): "yes"}))
     cluster.put("PersistentVolume", volume("v1", "first", "uid-first"))
@@ -232,7 +224,7 @@ def test_a_volume_that_is_given_on_with_unknown_contents_is_told(database: Datab
     assert (given["volume"], given["held"], given["given"]) == ("v1", "shop/first", "shop/second")
 
 
-def test_what_may_not_be_what_the_cluster_had_is_told_the_latest_first(database: Database) -> None:
+def test_what_may_not_be_what_the_cluster_had_is_reported_the_latest_first(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("Node", {"metadata": {"name": "n1"}})
     observer = ClusterObserver(database, cluster, list_versions=cluster.versions)
@@ -254,7 +246,7 @@ def test_what_may_not_be_what_the_cluster_had_is_told_the_latest_first(database:
         now += 100 * SECOND
         settle(observer, now)
     assert told(now) == [
-        ("gap", "Node", f"not heard of since {time_text(gap_since(database))}"),
+        ("gap", "Node", f"not observed since {time_text(gap_since(database))}"),
         ("drift", "Node", "missing: n2"),
     ]
     cluster.restore({}, 0)
@@ -288,7 +280,7 @@ def test_a_recording_is_of_a_cluster_that_nobody_follows(database: Database, tmp
         restore(elsewhere, lines)
         (told,) = drift(QuestionContext(store=elsewhere, now=NOW), WindowParameters()).items
     assert (told["what"], told["kind"]) == ("silent", None)
-    assert told["detail"] == "nobody follows the cluster in this store"
+    assert told["detail"] == "no process follows the cluster in this store"
 
 
 def test_the_glance_says_which_cluster_it_is_and_when_it_was_heard_of(database: Database) -> None:

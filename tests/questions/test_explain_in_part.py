@@ -17,7 +17,7 @@ from volsched.log.transaction import execute
 from volsched.questions import source
 from volsched.questions.explain import survey
 from volsched.questions.explain.volume_sample import for_decision, for_remedies
-from volsched.questions.source import explained, explained_in_part, objects_of, sight_of
+from volsched.questions.source import explanation, explanation_from_sample, objects_of, sight_of
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 
 Manifest = dict[str, Any]
@@ -75,9 +75,13 @@ def store_of(random: Random) -> list[Manifest]:
         }
         labels = random.choice(({}, {"tier": "ssd"}, {"tier": "hdd"}))
         phase = random.choice(("Available", "Available", "Released", "Pending", ""))
+        sizes = random.choice((SIZES[:1], SIZES[1:3], SIZES, [f"{size}Gi" for size in range(1, 30)]))
+        one_size = random.random() < 0.5
         for _ in range(count):
             name = f"pv-{random.randrange(10_000):04}-{len(volumes)}"
             own = spec | {"local": {"path": f"/mnt/{name}"}}
+            if not one_size:
+                own["capacity"] = {"storage": random.choice(sizes)}
             volumes.append(_object("PersistentVolume", name, spec=own, labels=labels, status={"phase": phase}))
     objects += volumes
     for number in range(random.randint(1, 3)):
@@ -149,8 +153,8 @@ def test_a_part_of_the_volumes_gives_the_answer_of_all(seed: int) -> None:
         with fresh_store() as database:
             stored(database, objects)
             for pod, node, profile in questions(objects):
-                whole = explained(sight_of(database, (), profile=profile), pod, node=node, now=0)
-                part = explained_in_part(database, (), pod, profile=profile, now=0, node=node)
+                whole = explanation(sight_of(database, (), profile=profile), pod, node=node, now=0)
+                part = explanation_from_sample(database, (), pod, profile=profile, now=0, node=node)
                 assert part == whole, (each, pod, node, profile.name)
 
 
@@ -176,8 +180,8 @@ def test_what_is_laid_over_the_store_is_read_too(sqlite: Database) -> None:
     containers = [{"name": "c", "image": "i"}]
     pod = _object("Pod", "laid", namespace="default", spec={"volumes": [mount], "containers": containers})
     over = objects_of([named, grown, pod])
-    whole = explained(sight_of(sqlite, over, profile=VOLSCHED), "default/laid", node=None, now=0)
-    assert explained_in_part(sqlite, over, "default/laid", profile=VOLSCHED, now=0) == whole
+    whole = explanation(sight_of(sqlite, over, profile=VOLSCHED), "default/laid", node=None, now=0)
+    assert explanation_from_sample(sqlite, over, "default/laid", profile=VOLSCHED, now=0) == whole
 
 
 def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:
@@ -203,7 +207,10 @@ def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:
         every = free_volumes(connection)
         large = free_volumes(connection, classes={"local"}, least=10 * 2**30)
         assert free_volumes(connection, classes={"other"}) == []
-    assert len(list(for_remedies(every, claims=2))) == 2 * 3 * (survey.NEAR_ON_NODE + 2)
+    most = survey.NEAR_ON_NODE + 2
+    assert len(list(for_remedies(every, sizes=[2**30, 9 * 2**30]))) == 2 * 3 * most
+    # Of the smaller ones, as many as claims may take once they ask for less.
+    assert len(list(for_remedies(every, sizes=[11 * 2**30, 12 * 2**30]))) == 3 * (most + 2)
     assert {it.capacity.replace(" ", "") for it in large if it.capacity} == {'{"storage":"10Gi"}'}
     assert sorted(for_decision(large, sizes=[9 * 2**30, 2**30])) == [
         "pv-001", "pv-003", "pv-005", "pv-007", "pv-009", "pv-011"

@@ -19,7 +19,7 @@ from volsched.scheduling.rules.profile import VOLSCHED
         ("web", "node-9", 'node "node-9" is not in the store; did you mean node-0?'),
     ],
 )
-def test_a_name_that_is_not_there_is_told_without_reading_a_volume(
+def test_a_name_that_is_not_there_is_reported_without_reading_a_volume(
     sqlite: Database, name: str, on: str | None, told: str
 ) -> None:
     Stepped(sqlite, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), pod("web")])

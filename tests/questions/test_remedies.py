@@ -31,7 +31,7 @@ from volsched.kube.object_values import Object
 from volsched.kube.workloads import Node, Pod, Taint
 from volsched.questions.explain.remedies import Remedy, find_remedies
 from volsched.questions.explain.survey import NodeSurroundings, survey
-from volsched.questions.simulate.changes import Changes, applied, changed_pod, objects_of, weight
+from volsched.questions.simulate.changes import Changes, changed_pod, objects_of, snapshot_with, weight
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
@@ -85,7 +85,7 @@ def test_every_remedy_makes_the_pod_fit(cluster: Cluster, profile: Profile) -> N
     found = remedies(cluster.objects, wanting, profile=profile, reserved=cluster.reserved)
     for remedy in found:
         for changes in (remedy.changes, *remedy.elsewhere):
-            after = attempt(applied(snapshot, changes), changed_pod(wanting, changes), profile=profile)
+            after = attempt(snapshot_with(snapshot, changes), changed_pod(wanting, changes), profile=profile)
             assert after.chosen is not None
             assert len(changes) == 1 or is_least(snapshot, wanting, changes, profile)
     assert [weight(it.changes) for it in found] == sorted(weight(it.changes) for it in found)
@@ -97,7 +97,10 @@ def is_least(snapshot: Snapshot, wanting: Pod, changes: Changes, profile: Profil
         others = (*changes[:place], *changes[place + 1 :])
         if change.objects & objects_of(changes[place + 1 :]):
             continue
-        if attempt(applied(snapshot, others), changed_pod(wanting, others), profile=profile).chosen is not None:
+        if (
+            attempt(snapshot_with(snapshot, others), changed_pod(wanting, others), profile=profile).chosen
+            is not None
+        ):
             return False
     return True
 
@@ -192,12 +195,12 @@ CASES: dict[str, tuple[list[Object], Pod, str]] = {
     "more room": (
         [N1, dynamic_class(), driver(), capacity(size="5Gi"), claim("x", "8Gi", cls="dyn")],
         pod("x"),
-        "raise what csi/cap has of class dyn from 5Gi to 8Gi",
+        "raise the capacity of csi/cap for class dyn from 5Gi to 8Gi",
     ),
     "room for all claims of the pod": (
         [N1, dynamic_class(), driver(), capacity(size="10Gi"), claim("x", cls="dyn"), claim("y", cls="dyn")],
         pod("x", "y"),
-        "raise what csi/cap has of class dyn from 10Gi to 16Gi",
+        "raise the capacity of csi/cap for class dyn from 10Gi to 16Gi",
     ),
     "room that nobody published": (
         [in_zone("n1", "a"), dynamic_class(), driver(), claim("x", "8Gi", cls="dyn")],
@@ -227,7 +230,7 @@ CASES: dict[str, tuple[list[Object], Pod, str]] = {
     "a volume that is gone": (
         [N1, storage_class(), claim("x", bound_to="gone")],
         pod("x"),
-        'bring PersistentVolume "gone" (8Gi) back, with a claimRef to db/x and its uid',
+        'restore PersistentVolume "gone" (8Gi), with a claimRef to db/x and its uid',
     ),
     "a claim that does not wait for a pod": (
         [N1, storage_class(mode="Immediate"), claim("x")],
@@ -257,7 +260,7 @@ CASES: dict[str, tuple[list[Object], Pod, str]] = {
     "a node selector, done without": (
         [N1],
         replace(pod(), node_selector={"disk": "ssd"}),
-        "do without nodeSelector disk=ssd in pod db/app",
+        "drop nodeSelector disk=ssd from pod db/app",
     ),
     "a node selector, obeyed": ([N1], replace(pod(), node_selector={"disk": "ssd"}), "label node n1 disk=ssd"),
     "a pod in the way": (
@@ -280,7 +283,7 @@ CASES: dict[str, tuple[list[Object], Pod, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_remedy_that_a_person_would_think_of_is_told(case: str) -> None:
+def test_the_remedy_that_a_person_would_think_of_is_reported(case: str) -> None:
     objects, wanting, told = CASES[case]
     assert any(told in text for text in texts(remedies(objects, wanting)))
 
@@ -289,7 +292,7 @@ def test_resources_may_be_asked_for_less() -> None:
     small = node("n1", status={"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "10"}})
     container = {"name": "main", "resources": {"requests": {"cpu": "3"}}}
     wanting = read("Pod", {"metadata": {"name": "app", "namespace": "db"}, "spec": {"containers": [container]}})
-    assert texts(remedies([small], wanting)) == ["lower what db/app requests: cpu to 2"]
+    assert texts(remedies([small], wanting)) == ["lower the requests of db/app: cpu to 2"]
 
 
 def test_dirty_data_is_never_given_away() -> None:
@@ -316,7 +319,7 @@ def test_several_claims_are_answered_together_and_the_smallest_answer_is_first()
     assert first == 'add a PersistentVolume of at least 9Gi (class "fast", ReadWriteOnce) on n2, for db/y'
 
 
-def test_the_same_change_in_other_places_is_told_once() -> None:
+def test_the_same_change_in_other_places_is_reported_once() -> None:
     objects = [*(node(f"n{i}") for i in range(4)), storage_class(), claim("x", "8Gi")]
     (only,) = remedies(objects, pod("x"))
     assert len(only.elsewhere) == 3

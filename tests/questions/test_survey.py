@@ -19,7 +19,7 @@ NODES = 90
 def surveyed(index: Index, wanting: Pod) -> tuple[NodeSurroundings, dict[tuple[str, ...], int], int]:
     around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
     found = survey(index, wanting, around)
-    return around, {it.status.reasons: it.count for it in found.refusing()}, len(found.verdicts)
+    return around, {it.status.reasons: it.count for it in found.refusals()}, len(found.verdicts)
 
 
 def test_nodes_are_counted_as_if_each_had_been_judged() -> None:
@@ -67,5 +67,5 @@ def test_the_place_with_the_most_room_is_found() -> None:
     around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
     first, *_ = find_remedies(index, around, survey(index, wanting, around))
     assert [change.text for change in first.changes] == [
-        "raise what csi/cap-150 has of class dyn from 9Gi to 10Gi"
+        "raise the capacity of csi/cap-150 for class dyn from 9Gi to 10Gi"
     ]

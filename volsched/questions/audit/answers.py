@@ -1,4 +1,4 @@
-"""What every audit question answers with: items for people and programs alike, and where the next page begins."""
+"""The answer of every audit question: items, for people and programs alike, and where the next page begins."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,17 +17,19 @@ MICROSECONDS = 1_000_000
 class Answer:
     items: list[Item] = field(default_factory=list)
     after: str | None = None
-    """Where the next page begins; None: this was all."""
+    """Where the next page begins; None: this is the last page."""
     cut: bool = False
-    """There is more that only a higher limit shows."""
+    """Whether items are left out that only a higher limit shows."""
+    archived: str | None = None
+    """What the answer cannot know, because its beginning is in an archive."""
 
 
 def time_text(time: int | None) -> str | None:
-    """A time of the store, exact, as RFC 3339 has it."""
+    """A time of the store, exact, in RFC 3339."""
     if time is None:
         return None
-    seconds, rest = divmod(time, MICROSECONDS)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06}Z"
+    seconds, micros = divmod(time, MICROSECONDS)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06}Z"
 
 
 def seconds_between(start: int, end: int | None) -> float | None:
@@ -35,7 +37,7 @@ def seconds_between(start: int, end: int | None) -> float | None:
 
 
 def number_in(token: str | None) -> int:
-    """The position or version that a page ended with; 0 where there was none."""
+    """The position or version that a page ended with; 0 without a token."""
     if token is None:
         return 0
     if not token.isdecimal():
@@ -44,10 +46,10 @@ def number_in(token: str | None) -> int:
 
 
 def place_in(token: str | None) -> "After | None":
-    """The binding or attempt that a page ended with."""
+    """The time and id of the binding or attempt that a page ended with."""
     if token is None:
         return None
-    # A client of a server prints answers too, and loads no database.
+    # A client of a server prints answers too, and does not load the database modules.
     from volsched.log.reads.decision_audit import After
 
     at, _, id_ = token.partition("~")

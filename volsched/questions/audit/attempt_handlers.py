@@ -1,4 +1,4 @@
-"""How the audit questions about attempts are asked of a store; apart, because they load rules of the scheduler."""
+"""The handlers of the audit questions about attempts; apart, because they load rules of the scheduler."""
 
 from volsched.log.events.streams import kind_called
 from volsched.questions.audit.answers import Answer, Item
@@ -13,7 +13,7 @@ POD = kind_called("pod")
 
 def attempts_of(context: QuestionContext, parameters: PodWindow) -> Answer:
     with context.window(parameters) as (connection, within):
-        page = stored_decisions.attempts_of(connection, parameters.key, within, **parameters.rest)
+        page = stored_decisions.attempts_of(connection, parameters.key, within, **parameters.page)
         if not page.items:
             context.refuse_unknown(connection, POD, parameters.key)
         return page

@@ -1,4 +1,4 @@
-"""Decisions looked at afterwards: where, how they ended and how long they took; and who has read the history."""
+"""Past decisions: on which node, how they ended and how long they took; and who has read the history."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -28,7 +28,7 @@ from volsched.questions.history.event_text import reason_of, subject_of, words_o
 
 
 def on_node(connection: Connection, node: str, within: Window, *, after: str | None, limit: int) -> Answer:
-    """Every plan to bind a pod to a node, and what became of it."""
+    """Every plan to bind a pod to a node, and its outcome."""
     rows = decision_audit.planned_on(connection, node, within, after=place_in(after), limit=limit + 1)
     legs = decision_audit.legs_of(connection, [row.id for row in rows[:limit]])
     items = [binding_item(row, legs[row.id]) for row in rows[:limit]]
@@ -39,11 +39,9 @@ def rollbacks(connection: Connection, within: Window, *, after: str | None, limi
     """Transactions that were undone, each with the first step that failed."""
     rows = decision_audit.rolled_back(connection, within, after=place_in(after), limit=limit + 1)
     ids = [row.id for row in rows[:limit]]
-    legs, stories = (
-        decision_audit.legs_of(connection, ids),
-        streams_together(connection, [*map(binding_stream, ids)]),
-    )
-    failures = {it: first_failure(stories[binding_stream(it)]) for it in ids}
+    legs = decision_audit.legs_of(connection, ids)
+    events_of = streams_together(connection, [*map(binding_stream, ids)])
+    failures = {it: first_failure(events_of[binding_stream(it)]) for it in ids}
     causes = events_at(
         connection, {it.cause for it in failures.values() if it is not None and it.cause is not None}
     )
@@ -54,10 +52,10 @@ def rollbacks(connection: Connection, within: Window, *, after: str | None, limi
     return Answer(items=items, after=_next(rows, limit))
 
 
-def first_failure(story: Sequence[Event]) -> Event | None:
-    """The step that failed first: a leg that could not be written, or what was seen that made the binding fail."""
-    for event in story:
-        state = _moved_to(event)
+def first_failure(events: Sequence[Event]) -> Event | None:
+    """The step that failed first: a leg that could not be written, or the event by which the binding failed."""
+    for event in events:
+        state = _new_state(event)
         if event.type == "LegMoved" and state in SETTLED:
             return event
         if event.type == "BindingMoved" and state == Phase.COMPENSATING:
@@ -68,7 +66,7 @@ def first_failure(story: Sequence[Event]) -> Event | None:
 def in_flight(connection: Connection, *, now: int, older_than: int, after: str | None, limit: int) -> Answer:
     """Bindings that are open now, the oldest first."""
     place = place_in(after)
-    # The clocks of those that plan are not ours: only an age that is asked for is compared with them.
+    # Other machines' clocks may differ from ours: times are compared only where an age is asked for.
     until = now - older_than if older_than else None
     rows = decision_audit.in_flight(connection, planned_until=until, after=place, limit=limit + 1)
     legs = decision_audit.legs_of(connection, [row.id for row in rows[:limit]])
@@ -76,7 +74,7 @@ def in_flight(connection: Connection, *, now: int, older_than: int, after: str |
     return Answer(items=items, after=_next(rows, limit))
 
 
-def was_in_flight(
+def in_flight_at_end(
     connection: Connection, within: Window, *, older_than: int, after: str | None, limit: int
 ) -> Answer:
     """Bindings that were open at the end of the window, as they were then."""
@@ -110,11 +108,11 @@ def binding_item(row: Row[Any], legs: Sequence[Mapping[str, Any]]) -> Item:
 
 
 def _as_of(row: Row[Any], state: State | None) -> Item:
-    """As it was then; what began or ended in the very transaction may not be open at its position."""
+    """The binding as it was then; one that began or ended in that transaction may not be open at the position."""
     if not isinstance(state, BindingState):
         return {"open": False}
-    then = binding_item(row, [leg._asdict() for leg in state.legs])
-    return then | {
+    item = binding_item(row, [leg._asdict() for leg in state.legs])
+    return item | {
         "open": state.open,
         "state": state.state,
         "reason": state.reason,
@@ -148,7 +146,7 @@ def _next(rows: Sequence[Row[Any]], limit: int) -> str | None:
     return place_token(rows[limit - 1].planned_at, rows[limit - 1].id) if len(rows) > limit else None
 
 
-def _moved_to(event: Event) -> str | None:
+def _new_state(event: Event) -> str | None:
     return _data(event).get("state")
 
 
@@ -157,22 +155,22 @@ def _data(event: Event) -> dict[str, Any]:
     return loaded
 
 
-# How long it took from the plan until the pod had its node, per class and zone.
+# The times from the plan until the pod had its node, per class and zone.
 
 PERCENTILES = (50, 90, 99)
 LAST_BINDINGS = 1_000
-"""Percentiles are of so many bindings, unless more are asked for: ten are slower than the 99th."""
+"""How many bindings percentiles are of by default: ten of these are slower than the 99th."""
 ALL = "all"
 NONE = "-"
 
 
 def latency(connection: Connection, within: Window, *, limit: int) -> Answer:
-    """Of the legs of the last `limit` committed bindings in the window."""
+    """Percentiles over the legs of the last `limit` committed bindings in the window."""
     return Answer(items=percentiles(times_to_bound(connection, within, limit=limit)))
 
 
 def percentiles(times: Iterable[Took]) -> list[Item]:
-    """By class, then zone; all together last."""
+    """One item per class and zone, then one for all together."""
     groups: dict[tuple[str, str], list[int]] = {}
     for it in times:
         groups.setdefault((it.class_name or NONE, it.zone or NONE), []).append(it.microseconds)
@@ -183,7 +181,7 @@ def percentiles(times: Iterable[Took]) -> list[Item]:
 
 
 def _item(class_name: str, zone: str, ordered: list[int]) -> Item:
-    """Nearest rank: the smallest time that so many of a hundred did not exceed."""
+    """Percentiles by nearest rank: the smallest time that so many of a hundred did not exceed."""
     ranks = {f"p{it}": -(-len(ordered) * it // 100) - 1 for it in PERCENTILES}
     return {
         "class": class_name,
@@ -200,21 +198,21 @@ NEWEST = 2**62
 
 
 def reads(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
-    """The latest first. Pages go on by version: each read is one of a single stream."""
+    """The latest read first. Pages continue by version, because all reads are in one stream."""
     start = NEWEST if after is None else number_in(after) - 1
     events = stream_backwards(connection, AUDIT_READS, version=start)
-    wanted = (it for it in events if it.position <= within.last)
-    found = [it for it in islice(wanted, limit + 1) if it.position >= within.first]
+    events_before = (event for event in events if event.position <= within.last)
+    shown = [event for event in islice(events_before, limit + 1) if event.position >= within.first]
     items: list[Item] = []
-    for it in found[:limit]:
-        data = orjson.loads(it.data)
+    for event in shown[:limit]:
+        data = orjson.loads(event.data)
         items.append(
             {
-                "position": it.position,
-                "at": time_text(it.at),
-                "actor": it.actor,
+                "position": event.position,
+                "at": time_text(event.at),
+                "actor": event.actor,
                 "question": data["question"],
                 "client": data.get("client"),
             }
         )
-    return Answer(items=items, after=str(found[limit - 1].version) if len(found) > limit else None)
+    return Answer(items=items, after=str(shown[limit - 1].version) if len(shown) > limit else None)

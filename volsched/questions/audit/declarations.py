@@ -1,4 +1,4 @@
-"""The audit questions: what people ask of a history afterwards."""
+"""The audit questions: what people ask about the history."""
 
 from volsched.questions.registry import Question, Route
 
@@ -27,16 +27,17 @@ QUESTIONS = (
     ),
     Question(
         name="audit claims-of",
-        help="Every claim that a volume ever served, and whether it was clean or dirty when it was handed on.",
+        help="Every claim that a volume ever served, and whether the volume was clean or dirty afterwards.",
         examples="""**Examples**
 
-`volsched audit claims-of disk-7` is everybody who ever had it, and whether it was clean when it was handed on
+`volsched audit claims-of disk-7` is every claim that ever had it, and whether it was clean afterwards
 
 `volsched audit claims-of disk-7 --since 7d -o csv`
 """,
         answer="page",
         parameters=f"{_PARAMETERS}:VolumeWindow",
         handler=f"{_HANDLERS}:claims_of",
+        of_events=True,
         routes=(Route(path="/audit/claims-of/{name}"),),
         access=ACCESS,
         columns=("claim", "from", "by", "binding", "until", "endedBy", "data", "reason"),
@@ -54,6 +55,7 @@ QUESTIONS = (
         answer="page",
         parameters=f"{_PARAMETERS}:ObjectWindow",
         handler=f"{_HANDLERS}:who",
+        of_events=True,
         routes=(Route(path="/audit/who/{kind}/{name}", within="either"),),
         access=ACCESS,
         columns=("position", "at", "who", "command", "what", "reason", "actor"),
@@ -61,10 +63,10 @@ QUESTIONS = (
     ),
     Question(
         name="audit attempts",
-        help="Every attempt to schedule a pod, the latest first; `why` tells more of each.",
+        help="Every attempt to schedule a pod, the latest first; `why` shows more of each.",
         examples="""**Examples**
 
-`volsched audit attempts shop/db-0` is every time that somebody tried to place the pod, and what came of it
+`volsched audit attempts shop/db-0` is every attempt to place the pod, with its outcome
 
 `volsched audit attempts db-0 -n shop --since 1h -o json`
 """,
@@ -74,20 +76,20 @@ QUESTIONS = (
         routes=(Route(path="/audit/attempts/{name}", within="namespace"),),
         access=ACCESS,
         columns=("attempt", "lastAt", "count", "outcome", "node", "message"),
-        empty="nothing was tried for {subject} in that time",
+        empty="there was no attempt for {subject} in that time",
     ),
     Question(
         name="audit why",
-        help="Why this node and not another, or why none: what was stored of an attempt, of a pod's the last.",
+        help="Why this node and not another, or why none: what was stored of an attempt, or of a pod's last one.",
         examples="""**Examples**
 
 `volsched audit why shop/db-0` is what was decided about the pod last, claim by claim, and what failed after
 
 `volsched audit why shop/db-0 --as-of 2025-11-16T22:00:00Z` is what was decided about it up to then
 
-`volsched audit why 402688c93939` is why its node was taken, with the scores, or why there was none
+`volsched audit why 402688c93939` is why its node was chosen, with the scores, or why none was
 
-`volsched audit why 402688c93939 --node node-7` is also what spoke against another
+`volsched audit why 402688c93939 --node node-7` is also why another node was not
 """,
         answer="item",
         schema="Item",
@@ -96,23 +98,23 @@ QUESTIONS = (
         routes=(
             Route(
                 path="/audit/why/{name}",
-                help="Why this node and not another, of an attempt.",
+                help="Why an attempt chose this node and not another.",
                 query=("node",),
             ),
             Route(
                 path="/audit/why/{name}",
                 within="namespace",
-                help="Why this node or none, of a pod's last attempt; what failed after.",
+                help="Why a pod's last attempt chose this node or none; what failed afterwards.",
             ),
         ),
         access=ACCESS,
     ),
     Question(
         name="audit cause",
-        help="What led to an event and what followed from it, as a tree; or everything of one binding.",
+        help="The causes and consequences of an event, as a tree; or everything that was done for one binding.",
         examples="""**Examples**
 
-`volsched audit cause 1234` is what led to the event at a position, and all that followed from it
+`volsched audit cause 1234` is what caused the event at a position, and all that followed from it
 
 `volsched audit cause --binding 5f3a09c1d2e4 -o json` is everything that was done for a binding
 """,
@@ -123,12 +125,12 @@ QUESTIONS = (
             Route(
                 path="/audit/cause/{name}",
                 names={"name": "position"},
-                help="What led to the event at a position, and what followed.",
+                help="The causes and consequences of the event at a position.",
             ),
             Route(
                 path="/audit/cause-of-binding/{name}",
                 names={"name": "binding"},
-                help="Everything of one binding, as a tree.",
+                help="Everything that was done for one binding, as a tree.",
             ),
         ),
         access=ACCESS,
@@ -136,7 +138,7 @@ QUESTIONS = (
     ),
     Question(
         name="audit node",
-        help="All decisions that touch a node: what was planned to run there, and what became of it.",
+        help="All decisions for a node: which pods were planned to run there, and the outcome.",
         examples="""**Examples**
 
 `volsched audit node node-7 --since 2025-11-16T22:00:00Z --until 2025-11-17T06:00:00Z` is the decisions of a night
@@ -156,7 +158,7 @@ QUESTIONS = (
         help="Transactions that were rolled back, the latest first, each with the first step that failed.",
         examples="""**Examples**
 
-`volsched audit rollbacks --since 1d` is what was undone, which step failed first, and who caused it
+`volsched audit rollbacks --since 1d` is what was undone, which step failed first, and who caused that
 
 `volsched audit rollbacks --since 7d -o csv`
 """,
@@ -175,7 +177,7 @@ QUESTIONS = (
 
 `volsched audit in-flight --older-than 10m` is what takes too long
 
-`volsched audit in-flight --as-of 2025-11-16T22:00:00Z` is what was under way when it happened
+`volsched audit in-flight --as-of 2025-11-16T22:00:00Z` is what was under way then
 """,
         answer="page",
         parameters=f"{_PARAMETERS}:InFlightParameters",
@@ -214,6 +216,7 @@ QUESTIONS = (
         answer="page",
         parameters=WINDOW,
         handler=f"{_HANDLERS}:interventions",
+        of_events=True,
         routes=(Route(path="/audit/interventions"),),
         access=ACCESS,
         columns=("position", "at", "who", "command", "object", "what", "reason"),
@@ -222,7 +225,7 @@ QUESTIONS = (
     Question(
         name="audit events",
         help="Search the log: by a word, an actor, a kind of object or a type of event; the latest first.",
-        text="A page looks at ten thousand events and no more: it may be short, and tell where to go on.",
+        text="A page examines ten thousand events at most: it may be short, although more follow.",
         examples="""**Examples**
 
 `volsched audit events --text disk-7` is every event that names it
@@ -232,10 +235,11 @@ QUESTIONS = (
         answer="page",
         parameters="volsched.questions.history.parameters:EventSearch",
         handler=f"{_HANDLERS}:events",
+        of_events=True,
         routes=(Route(path="/audit/events"),),
         access=ACCESS,
         columns=("position", "at", "object", "type", "actor", "what", "reason"),
-        empty="nothing of that was written",
+        empty="no event matches",
         turn="long",
     ),
     Question(
@@ -250,6 +254,7 @@ QUESTIONS = (
         answer="page",
         parameters=WINDOW,
         handler=f"{_HANDLERS}:history_reads",
+        of_events=True,
         routes=(Route(path="/audit/reads"),),
         access=ACCESS,
         columns=("position", "at", "actor", "question", "client"),
@@ -257,18 +262,19 @@ QUESTIONS = (
     ),
     Question(
         name="audit drift",
-        help="Where what is known of an observed cluster may not be what it had: silence, gaps, drift.",
-        text="A gap says since when a kind was not heard of. Drift is what the hourly proof found different; a "
-        "restoration is a cluster that went back to a backup.",
+        help="Where the record of an observed cluster may be wrong: silence, gaps, drift.",
+        text="A gap says since when a kind was not observed. Drift is what the hourly comparison found different; "
+        "a restoration is a cluster that was restored from a backup.",
         examples="""**Examples**
 
-`volsched audit drift` is of what nothing is heard now, and since when; then every gap, the latest first
+`volsched audit drift` is which kinds are silent now, and since when; then every gap, the latest first
 
 `volsched audit drift --since 7d -o csv`
 """,
         answer="page",
         parameters=WINDOW,
         handler="volsched.questions.audit.drift:drift",
+        of_events=True,
         routes=(Route(path="/audit/drift"),),
         access=ACCESS,
         columns=("position", "at", "what", "kind", "detail", "reason"),
@@ -276,10 +282,10 @@ QUESTIONS = (
     ),
     Question(
         name="audit orphans",
-        help="What was left behind: released volumes, lost claims, promises to nodes that are gone.",
+        help="What was left behind: released volumes, lost claims, claims that wait for nodes that are gone.",
         examples="""**Examples**
 
-`volsched audit orphans --older-than 7d` is what nobody has come back for in a week, with the remedy for each
+`volsched audit orphans --older-than 7d` is what was left behind for a week, with the remedy for each
 
 `volsched audit orphans -o csv`
 """,
@@ -294,11 +300,11 @@ QUESTIONS = (
     ),
     Question(
         name="verify",
-        help="Prove that the log is whole and the views are what it says.",
-        text="""Tokens, leases and results are compared with it too. Nothing is repaired; writers may go on. A log
-that was cut or rewritten together with its head row is only found with an anchor from before; up to
-which position one proves it is told. Where events were archived, the proof begins behind them, or
-with the first there ever was if the archives are given. --write-anchor signs with
+        help="Prove that the log is complete and unchanged, and that the views match it.",
+        text="""Tokens, leases and results are compared with it too. Nothing is repaired; writers may continue. A
+log that was cut or rewritten together with its head row is only detected with an older anchor; the
+answer says up to which position an anchor proves it. Where events were archived, the proof begins
+after them, or with the first event ever if the archives are given. --write-anchor signs with
 VOLSCHED_ANCHOR_KEY_FILE where that is set. Exit 5 with the position, or table, key and column, of
 what is wrong, and where an anchor is not signed with --public-key.""",
         examples="""**Examples**
@@ -322,7 +328,7 @@ what is wrong, and where an anchor is not signed with --public-key.""",
             Route(
                 path="/verify",
                 method="POST",
-                help="The same, and that the log still holds an anchor.",
+                help="The same, and that the log still contains an anchor.",
                 body=f"{_PARAMETERS}:Verify",
             ),
         ),
@@ -331,7 +337,7 @@ what is wrong, and where an anchor is not signed with --public-key.""",
     ),
     Question(
         name="export",
-        help="A part of the log, for anybody to verify.",
+        help="A part of the log that can be verified anywhere.",
         examples="",
         answer="document",
         schema="Export",
@@ -344,11 +350,11 @@ what is wrong, and where an anchor is not signed with --public-key.""",
     ),
     Question(
         name="leases list",
-        help="Leases that somebody holds, or held when it ended.",
+        help="Leases: who holds each, or held it last.",
         examples="",
         answer="page",
         handler=f"{_HANDLERS}:leases",
-        routes=(Route(path="/leases", help="Who acts in the roles of which there is one."),),
+        routes=(Route(path="/leases", help="Which processes hold the leases."),),
         access="leases/*",
         empty="nobody holds a lease",
     ),

@@ -1,4 +1,4 @@
-"""Where what is known of an observed cluster is not, or may not be, what the cluster had: the latest first."""
+"""Where the record of an observed cluster differs, or may differ, from what the cluster had: the latest first."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -21,28 +21,28 @@ WHAT = {GAP: "gap", RESTORED: "restored", DRIFT: "drift"}
 
 
 def drift(context: QuestionContext, parameters: WindowParameters) -> Answer:
-    """Kinds that nobody hears of now stand before what is recorded, on the first page."""
+    """Kinds that are silent now come first, on the first page; then the recorded gaps, drift and restorations."""
     with context.window(parameters) as (connection, within):
         is_of_now = parameters.after is None and parameters.until is None and parameters.as_of is None
         items = list(_silent(connection, context.now)) if is_of_now else []
         start = NEWEST if parameters.after is None else number_in(parameters.after) - 1
         events = (it for it in stream_backwards(connection, OBSERVED_CLUSTER, version=start) if it.type in WHAT)
-        wanted = (it for it in events if within.first <= it.position <= within.last)
-        found = list(islice(wanted, parameters.limit + 1))
-    shown = found[: parameters.limit]
+        in_window = (it for it in events if within.first <= it.position <= within.last)
+        page = list(islice(in_window, parameters.limit + 1))
+    shown = page[: parameters.limit]
     items += [_item(it) for it in shown]
-    return Answer(items=items, after=str(shown[-1].version) if len(found) > len(shown) else None)
+    return Answer(items=items, after=str(shown[-1].version) if len(page) > len(shown) else None)
 
 
 def _silent(connection: Connection, now: int) -> Iterator[Item]:
     item = {"position": None, "at": time_text(now), "what": SILENT, "kind": None}
     cursors = known_cursors(connection)
     if not cursors and attached_cluster(connection) is not None:
-        # A recording: it was listed once.
-        yield item | {"detail": "nobody follows the cluster in this store", "reason": None}
-    for kind, known in cursors.items():
-        if now - known.heard_at > MOST_SILENT:
-            detail = f"not heard of since {time_text(known.heard_at)}"
+        # A recording: the cluster was listed once.
+        yield item | {"detail": "no process follows the cluster in this store", "reason": None}
+    for kind, cursor in cursors.items():
+        if now - cursor.heard_at > MOST_SILENT:
+            detail = f"not observed since {time_text(cursor.heard_at)}"
             yield item | {"kind": kind, "detail": detail, "reason": "is the follower running?"}
 
 
@@ -60,8 +60,8 @@ def _item(event: Event) -> Item:
 
 def _detail(type_: str, data: Mapping[str, Any]) -> str:
     if type_ == GAP:
-        return f"not heard of since {time_text(data.get('since')) or 'nobody knows when'}"
+        return f"not observed since {time_text(data.get('since')) or 'an unknown time'}"
     if type_ == RESTORED:
         return f"version {data['before']} became {data['after']}: the cluster was restored from a backup"
-    named = {name: data[name] for name in ("missing", "left_over", "stale") if data[name]}
-    return "; ".join(f"{name.replace('_', ' ')}: {', '.join(keys)}" for name, keys in named.items())
+    differences = {name: data[name] for name in ("missing", "left_over", "stale") if data[name]}
+    return "; ".join(f"{name.replace('_', ' ')}: {', '.join(keys)}" for name, keys in differences.items())

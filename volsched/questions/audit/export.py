@@ -1,4 +1,4 @@
-"""A part of the log as a file, in one answer: for anybody to verify, without access to the store."""
+"""A part of the log as a file, in one answer: it can be verified without access to the store."""
 
 import io
 from typing import Any
@@ -11,7 +11,7 @@ from volsched.questions.refusals import UnknownError
 
 
 def export_range(context: QuestionContext, parameters: ExportParameters) -> dict[str, Any]:
-    """As `volsched export` writes it."""
+    """The text of the file that `volsched export` writes."""
     out = io.StringIO()
     with context.database.read() as connection:
         within = window_of(connection, since=parameters.since, until=parameters.until, now=context.now)

@@ -1,4 +1,4 @@
-"""How the audit questions are asked of a store: from parameters to reads; leases and verifications as data."""
+"""The handlers of the audit questions: from parameters to reads; leases and verifications as data."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -36,7 +36,7 @@ from volsched.runtime.clock import SECOND, rfc3339
 # The outcome of a verification as data: what `verify -o json` prints, and what the API answers.
 
 
-def verified(report: VerifyReport) -> dict[str, Any]:
+def verification_document(report: VerifyReport) -> dict[str, Any]:
     proven = report.proven
     return {
         "ok": report.ok,
@@ -55,19 +55,19 @@ def verified(report: VerifyReport) -> dict[str, Any]:
 
 
 def verify_store(context: QuestionContext, parameters: VerifyParameters) -> DatedDocument:
-    """Dated when the last event was written: an anchor says so."""
+    """Dated with the time of the last event, which an anchor contains."""
     try:
         anchors = [parse_anchor(line) for line in (parameters.anchor, *parameters.anchors) if line]
     except StoreError as error:
         raise QuestionError(f"anchor: {error}") from None
     report = verify(context.database, anchors=anchors, archives=context.archives, progress=context.progress)
     with suppress(StoreError):
-        # One that can only be read is verified all the same.
+        # A store that is read-only can still be verified.
         note_verification(context.database, report.head, now=context.now, ok=report.ok)
-    return DatedDocument(verified(report), report.head.at)
+    return DatedDocument(verification_document(report), report.head.at)
 
 
-# Leases as they are shown to people and programs, by the command line and over HTTP alike.
+# Leases as the command line and HTTP show them.
 
 
 def lease_rows(standings: Iterable[LeaseStanding], *, now: int) -> list[dict[str, Any]]:
@@ -92,21 +92,24 @@ ONE_OF_BOTH = "give the POSITION of an event, or --binding ID, and not both"
 def volume(context: QuestionContext, parameters: VolumeAt) -> Item:
     with context.database.read() as connection:
         position = position_of(connection, parameters.as_of, now=context.now)
-        with context.known(connection, VOLUME, parameters.name):
+        with context.with_suggestions(connection, VOLUME, parameters.name):
             return volume_history.bound_at(connection, parameters.name, position=position)
 
 
 def claims_of(context: QuestionContext, parameters: VolumeWindow) -> Answer:
-    with context.window(parameters) as (connection, within), context.known(connection, VOLUME, parameters.name):
-        return volume_history.claims_of(connection, parameters.name, within, **parameters.rest)
+    with (
+        context.window(parameters) as (connection, within),
+        context.with_suggestions(connection, VOLUME, parameters.name),
+    ):
+        return volume_history.claims_of(connection, parameters.name, within, **parameters.page)
 
 
 def who(context: QuestionContext, parameters: ObjectWindow) -> Answer:
     with (
         context.window(parameters) as (connection, within),
-        context.known(connection, parameters.named, parameters.key),
+        context.with_suggestions(connection, parameters.named, parameters.key),
     ):
-        return history.changes(connection, f"{parameters.noun}/{parameters.key}", within, **parameters.rest)
+        return history.changes(connection, f"{parameters.noun}/{parameters.key}", within, **parameters.page)
 
 
 def cause(context: QuestionContext, parameters: Cause) -> Answer:
@@ -114,18 +117,18 @@ def cause(context: QuestionContext, parameters: Cause) -> Answer:
     if (position is None) == (binding is None):
         raise MomentError(ONE_OF_BOTH)
     if position is not None and (ID.fullmatch(position) or not is_position(position)):
-        # The id of a binding or of an attempt: there are some of digits only, and no log is so long.
+        # The id of a binding or of an attempt: some have digits only, but more of them than any position.
         position, binding = None, position
     with context.database.read() as connection:
         if position is not None:
             return history.causation(connection, int(position), limit=parameters.limit)
-        whole = full_id(look_at_head(connection), kind_called(BINDING), binding or "")
-        return history.causes_of_binding(connection, whole, limit=parameters.limit)
+        id_ = full_id(look_at_head(connection), kind_called(BINDING), binding or "")
+        return history.causes_of_binding(connection, id_, limit=parameters.limit)
 
 
 def on_node(context: QuestionContext, parameters: NodeWindow) -> Answer:
     with context.window(parameters) as (connection, within):
-        page = decisions.on_node(connection, parameters.name, within, **parameters.rest)
+        page = decisions.on_node(connection, parameters.name, within, **parameters.page)
         if not page.items:
             context.refuse_unknown(connection, NODE, parameters.name)
         return page
@@ -133,16 +136,16 @@ def on_node(context: QuestionContext, parameters: NodeWindow) -> Answer:
 
 def rollbacks(context: QuestionContext, parameters: WindowParameters) -> Answer:
     with context.window(parameters) as (connection, within):
-        return decisions.rollbacks(connection, within, **parameters.rest)
+        return decisions.rollbacks(connection, within, **parameters.page)
 
 
 def in_flight(context: QuestionContext, parameters: InFlightParameters) -> Answer:
     age = duration_of(parameters.older_than)
     with context.database.read() as connection:
         if parameters.as_of is None:
-            return decisions.in_flight(connection, now=context.now, older_than=age, **parameters.rest)
+            return decisions.in_flight(connection, now=context.now, older_than=age, **parameters.page)
         within = window_of(connection, since=None, until=None, as_of=parameters.as_of, now=context.now)
-        return decisions.was_in_flight(connection, within, older_than=age, **parameters.rest)
+        return decisions.in_flight_at_end(connection, within, older_than=age, **parameters.page)
 
 
 def latencies(context: QuestionContext, parameters: Latency) -> Answer:
@@ -153,7 +156,7 @@ def latencies(context: QuestionContext, parameters: Latency) -> Answer:
 
 def interventions(context: QuestionContext, parameters: WindowParameters) -> Answer:
     with context.window(parameters) as (connection, within):
-        return history.interventions(connection, within, **parameters.rest)
+        return history.interventions(connection, within, **parameters.page)
 
 
 def events(context: QuestionContext, parameters: EventSearch) -> Answer:
@@ -163,7 +166,7 @@ def events(context: QuestionContext, parameters: EventSearch) -> Answer:
 
 def history_reads(context: QuestionContext, parameters: WindowParameters) -> Answer:
     with context.window(parameters) as (connection, within):
-        return decisions.reads(connection, within, **parameters.rest)
+        return decisions.reads(connection, within, **parameters.page)
 
 
 def leases(context: QuestionContext, _: Parameters) -> Answer:

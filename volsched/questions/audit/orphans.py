@@ -1,4 +1,4 @@
-"""What was left behind or is missing, also in a cluster that was taken over: found for people, never touched."""
+"""What was left behind or is missing, also in a cluster that was taken over: reported to people, never changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,16 +39,16 @@ class OrphanKind(StrEnum):
 REMEDIES = {
     OrphanKind.RELEASED: "look at the data, then: volsched release PV --reason TEXT, or delete the volume",
     OrphanKind.CLAIM_GONE: "look at the data, then delete the volume, or release it",
-    OrphanKind.NODE_GONE: "goes away after a minute while volsched runs; or make the node again",
+    OrphanKind.NODE_GONE: "goes away after a minute while volsched runs; or create the node again",
     OrphanKind.UNREACHABLE: "add a node with these labels, or delete the volume if its machine is gone for good",
-    OrphanKind.LOST: "bring the volume back with the claim's uid in its claimRef, or delete the claim",
+    OrphanKind.LOST: "restore the volume with the claim's uid in its claimRef, or delete the claim",
 }
 REMEDIES_ELSEWHERE = REMEDIES | {
     OrphanKind.RELEASED: "look at the data, then remove its claimRef (kubectl edit pv), or delete the volume",
     OrphanKind.CLAIM_GONE: "look at the data, then delete the volume, or remove its claimRef (kubectl edit pv)",
-    OrphanKind.NODE_GONE: "remove the claim's volume.kubernetes.io/selected-node, or make the node again",
+    OrphanKind.NODE_GONE: "remove the claim's volume.kubernetes.io/selected-node, or create the node again",
 }
-"""In a cluster that we follow: nothing of ours writes there, and nobody there takes back such a promise."""
+"""Remedies in an observed cluster: volsched writes nothing there, and nothing there removes such an annotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +58,21 @@ class Orphan:
     """`volume/NAME` or `claim/NAMESPACE/NAME`."""
     detail: str
     since: int | None = None
-    """In microseconds; None: nobody wrote it down."""
+    """In microseconds; None: the time is not recorded."""
 
 
 def orphans(context: QuestionContext, parameters: Orphans) -> Answer:
     age = duration_of(parameters.older_than)
     with context.database.read() as connection:
-        found = orphans_of(connection, now=context.now, older_than=age)
+        orphans = orphans_of(connection, now=context.now, older_than=age)
         remedies = REMEDIES if attached_cluster(connection) is None else REMEDIES_ELSEWHERE
-    return Answer(items=[asdict(it) | {"since": time_text(it.since), "remedy": remedies[it.kind]} for it in found])
+    return Answer(
+        items=[asdict(it) | {"since": time_text(it.since), "remedy": remedies[it.kind]} for it in orphans]
+    )
 
 
 def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list[Orphan]:
-    """What is left behind in a store."""
+    """The orphans in a store."""
     look = look_at_head(connection)
     states: dict[str, State] = {f"{noun}/{key}": it for noun in LOOKED_AT for key, it in look.every(noun)}
     written = {it: last_written(connection, it, "status", "phase") for it in released_volumes(states)}
@@ -81,10 +83,10 @@ def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list
 def find_orphans(
     states: Mapping[str, State], *, released_at: Mapping[str, int], now: int, older_than: int = 0
 ) -> list[Orphan]:
-    """By kind, then by name; all times are in microseconds.
+    """The orphans by kind, then by name; all times are in microseconds.
 
-    `released_at` says of volumes (as streams) when they were released, where that is known; with `older_than`,
-    those that were released more recently are left out.
+    `released_at` has the times at which volumes (by stream) were released, where that is known; with `older_than`,
+    volumes that were released more recently are left out.
     """
     objects = {
         stream: state.manifest
@@ -95,19 +97,19 @@ def find_orphans(
     for stream, manifest in objects.items():
         if stream.startswith("node/"):
             domains.nodes.put(labelled_node(manifest))
-    found: list[Orphan] = []
+    orphans: list[Orphan] = []
     for stream, manifest in objects.items():
         if stream.startswith("volume/"):
             since = released_at.get(stream)
-            young = since is not None and older_than > 0 and now - since < older_than
-            found += _volume(stream, manifest, objects, domains, since=since, young=young)
+            is_recent = since is not None and older_than > 0 and now - since < older_than
+            orphans += _volume(stream, manifest, objects, domains, since=since, is_recent=is_recent)
         elif stream.startswith("claim/"):
-            found += _claim(stream, manifest, objects)
-    return sorted(found, key=lambda it: (list(OrphanKind).index(it.kind), it.object))
+            orphans += _claim(stream, manifest, objects)
+    return sorted(orphans, key=lambda it: (list(OrphanKind).index(it.kind), it.object))
 
 
 def released_volumes(states: Mapping[str, State]) -> list[str]:
-    """Streams of the volumes of which it matters when they were released."""
+    """Streams of the released volumes, whose time of release is needed."""
     return [
         stream
         for stream, state in states.items()
@@ -124,25 +126,25 @@ def _volume(
     domains: Domains,
     *,
     since: int | None,
-    young: bool,
+    is_recent: bool,
 ) -> Iterator[Orphan]:
     ref = claim_of(volume) or {}
-    whose = f"{ref.get('namespace')}/{ref.get('name')}" if ref else "nobody"
-    if status(volume).get("phase") == RELEASED and not young:
+    claim = f"{ref.get('namespace')}/{ref.get('name')}" if ref else "nobody"
+    if status(volume).get("phase") == RELEASED and not is_recent:
         policy = spec(volume).get("persistentVolumeReclaimPolicy")
-        yield Orphan(kind=OrphanKind.RELEASED, object=stream, detail=f"held {whose}, policy {policy}", since=since)
+        yield Orphan(kind=OrphanKind.RELEASED, object=stream, detail=f"held {claim}, policy {policy}", since=since)
     if str(metadata(volume).get("name", "")).startswith(PROVISIONED) and _claim_is_gone(volume, objects):
         yield Orphan(
-            kind=OrphanKind.CLAIM_GONE, object=stream, detail=f"made for {whose}, which is gone", since=since
+            kind=OrphanKind.CLAIM_GONE, object=stream, detail=f"made for {claim}, which is gone", since=since
         )
-    if not _reached(stream, volume, domains):
+    if not _is_reachable(stream, volume, domains):
         yield Orphan(
             kind=OrphanKind.UNREACHABLE, object=stream, detail="its node affinity matches none of the nodes"
         )
 
 
-def _reached(stream: str, volume: Manifest, domains: Domains) -> bool:
-    """Some node is in the volume's domain; volumes of one place share theirs, so it is asked once for all."""
+def _is_reachable(stream: str, volume: Manifest, domains: Domains) -> bool:
+    """Whether some node is in the volume's domain; volumes of one place share a domain, which is computed once."""
     affinity = affinity_of(volume)
     return domains.join(affinity, lambda: places_of_selector(affinity, False), stream).mask != 0
 
@@ -163,9 +165,9 @@ def _claim(stream: str, claim: Manifest, objects: Mapping[str, Manifest]) -> Ite
         )
 
 
-# What to know about a cluster that was taken over: what it lacks, said before somebody wonders.
+# Warnings about a cluster that is taken over: objects that its dump lacks.
 
-SOME = 3
+NAMES_SHOWN = 3
 
 
 def adoption_warnings(loaded: Sequence[Loaded]) -> Iterator[str]:
@@ -180,12 +182,13 @@ def adoption_warnings(loaded: Sequence[Loaded]) -> Iterator[str]:
         and entry.value.volume_name not in volumes
     ]
     if lost:
-        yield f"{_some(lost)} bound to volumes that are not in the dump, and will be Lost; add: kubectl get pv"
-    homeless = [it.key for it in values if isinstance(it, Pod) and it.node_name and it.node_name not in nodes]
-    if homeless:
-        yield f"{_some(homeless)} on nodes that are not in the dump; add: kubectl get nodes"
+        names = _names_text(lost)
+        yield f"{names} bound to volumes that are not in the dump, and will be Lost; add: kubectl get pv"
+    nodeless = [it.key for it in values if isinstance(it, Pod) and it.node_name and it.node_name not in nodes]
+    if nodeless:
+        yield f"{_names_text(nodeless)} on nodes that are not in the dump; add: kubectl get nodes"
 
 
-def _some(keys: list[str]) -> str:
-    more = f" and {len(keys) - SOME} more" if len(keys) > SOME else ""
-    return f"{', '.join(keys[:SOME])}{more} {'are' if len(keys) > 1 else 'is'}"
+def _names_text(keys: list[str]) -> str:
+    more = f" and {len(keys) - NAMES_SHOWN} more" if len(keys) > NAMES_SHOWN else ""
+    return f"{', '.join(keys[:NAMES_SHOWN])}{more} {'are' if len(keys) > 1 else 'is'}"

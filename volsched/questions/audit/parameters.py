@@ -29,8 +29,10 @@ LONGEST_ANCHOR = 1_000
 MOST_ANCHORS = 1_000
 MOST_BINDINGS = 100_000
 MOST_EXPORTED = 50_000
-"""Events in one answer; whoever wants more asks for the next range."""
-WhyNode = Annotated[str | None, option("--node"), Field(description="And why, or why not, this node.")]
+"""Events in one answer; more are in the next range."""
+WhyNode = Annotated[
+    str | None, option("--node"), Field(description="Also say why this node was chosen, or why not.")
+]
 
 
 class VolumeWindow(WindowParameters, VolumeParameters):
@@ -58,10 +60,10 @@ class VolumeAt(VolumeParameters):
 
 
 class Why(PodParameters):
-    """Without a namespace the name may be that of an attempt, or of a pod in `default`."""
+    """Without a namespace, the name may be an attempt's, or that of a pod in `default`."""
 
     name: Annotated[
-        str, argument("POD|ATTEMPT"), Field(description="A pod, or an attempt as `audit attempts` names it.")
+        str, argument("POD|ATTEMPT"), Field(description="A pod, or the id of an attempt from `audit attempts`.")
     ]
     node: WhyNode = None
     as_of: AsOf = None
@@ -72,10 +74,12 @@ class Cause(Parameters):
     position: Annotated[
         str | None,
         argument("POSITION|ID", optional=True),
-        Field(description="Of the event; or the id of a binding or attempt, as logs print it."),
+        Field(description="The event's position; or the id of a binding or attempt, as logs print it."),
     ] = None
     binding: Annotated[
-        str | None, Spelling("path", ("--binding",)), Field(description="Instead: everything of this binding.")
+        str | None,
+        Spelling("path", ("--binding",)),
+        Field(description="Everything that was done for this binding, instead."),
     ] = None
     limit: Annotated[int, option("--limit"), Field(ge=1, le=MOST, description="Items of a page, at most.")] = TREE
 
@@ -91,7 +95,7 @@ class Latency(Parameters):
     bindings: Annotated[
         int,
         option("--bindings"),
-        Field(ge=1, le=MOST_BINDINGS, description="Look at so many committed bindings, the latest."),
+        Field(ge=1, le=MOST_BINDINGS, description="How many committed bindings to look at, the latest."),
     ] = LAST_BINDINGS
 
 
@@ -111,9 +115,9 @@ class VerifyParameters(Parameters):
     anchor: Annotated[
         str,
         Spelling("body", ("--anchor",), "FILE|DIR"),
-        Field(description="The log must still hold what this anchor, export or directory says."),
+        Field(description="The log must still contain what this anchor, export or directory proves."),
     ] = ""
-    anchors: Annotated[tuple[str, ...], Spelling("body", typed=False), Field(description="More.")] = ()
+    anchors: Annotated[tuple[str, ...], Spelling("body", typed=False), Field(description="More anchors.")] = ()
 
 
 class Verify(Body):
@@ -121,6 +125,6 @@ class Verify(Body):
         default="", max_length=LONGEST_ANCHOR, description="A line that `verify --write-anchor` wrote."
     )
     anchors: list[Annotated[str, Field(max_length=LONGEST_ANCHOR)]] = Field(
-        default_factory=list, max_length=MOST_ANCHORS, description="More such lines; signatures are not looked at."
+        default_factory=list, max_length=MOST_ANCHORS, description="More such lines; signatures are not checked."
     )
     takes: ClassVar[frozenset[str]] = frozenset({"anchor", "anchors"})

@@ -1,4 +1,4 @@
-"""Why a pod waits, or is where it is."""
+"""Why a pod waits, or why it is on its node."""
 
 from volsched.questions.registry import Question, Route
 
@@ -7,20 +7,20 @@ QUESTIONS = (
         name="explain pod",
         help="Say what was decided about a pod, decide it again as of now, and name the smallest changes that "
         "would help.",
-        text="""Nodes that refuse the pod for the same reasons stand together; of claims the nearest volumes are
+        text="""Nodes that refuse the pod for the same reasons are grouped; for claims, the nearest volumes are
 shown with the rule, what was wanted and what was found. Every change was tried: with it, the pod finds a node.
 
-A pod that is not there is explained as its StatefulSet would make it, from the manifests or the store.
+A pod that does not exist is explained as its StatefulSet would create it, from the manifests or the store.
 
-A pod whose bindings keep failing fits nowhere, whatever the rules say: the failures are told, and what helps.
-`--as-of` tells what was stored up to then, and decides nothing.
+A pod whose bindings keep failing fits nowhere, whatever the rules say: the failures are shown, and what helps.
+`--as-of` shows what was stored up to then, and decides nothing.
 
-Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not there.""",
+Exit 0 if a node fits, 4 if none does, 3 if the pod or node does not exist.""",
         examples="""**Examples**
 
-`volsched explain pod shop/db-0` why it waits, or why it is where it is
+`volsched explain pod shop/db-0` why it waits, or why it is on its node
 
-`volsched explain pod shop/db-0 -f pod.yaml --db store.db` a pod that is not there yet
+`volsched explain pod shop/db-0 -f pod.yaml --db store.db` a pod that does not exist yet
 
 `kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched explain pod shop/db-0 -f -` on a dump, without a store
 
@@ -36,12 +36,12 @@ Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not there.""",
             Route(
                 path="/explain/{name}",
                 within="namespace",
-                help="Why a pod waits, or is where it is, and what would help.",
+                help="Why a pod waits, or why it is on its node, and what would help.",
             ),
             Route(
                 path="/explain",
                 method="POST",
-                help="The same of a pod in manifests, alone or laid over the store.",
+                help="The same for a pod in manifests, alone or laid over the store.",
                 query=(),
                 body="volsched.questions.explain.parameters:Explain",
                 needs_body=True,

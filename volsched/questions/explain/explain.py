@@ -1,13 +1,14 @@
-"""Why a pod can or cannot go where it wants, as data, cut to what the caller may see."""
+"""Why a pod can or cannot be placed, as data, without what the caller may not see."""
 
 import re
 from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from typing import Any
 
+from volsched.kube.meta import OUR_SCHEDULERS
 from volsched.kube.workloads import Pod
 from volsched.questions.explain.remedies import Remedy, find_remedies
-from volsched.questions.explain.survey import PER_REASON, NodeSurroundings, Refusing, survey
+from volsched.questions.explain.survey import PER_REASON, NodeSurroundings, RefusalGroup, survey
 from volsched.questions.simulate.changes import Changes, objects_of
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Verdict
@@ -16,14 +17,16 @@ from volsched.scheduling.rules.pod_claims import claim_uses, is_delay_binding, i
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import AttemptError, Code, distance
 
-# What is told here is so now. What was decided in the past is a fact, and told by `explain_past`.
+# These answers are about the present. `stored_decisions` has what was decided in the past.
 
 SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "
     "consumer stay Pending"
 )
-ANEW = "delete the pod and create it without spec.nodeName"
-ANEW_THERE = f"{ANEW}; to keep it on that node, give it a nodeSelector with the node's kubernetes.io/hostname"
+RECREATE = "delete the pod and create it without spec.nodeName"
+RECREATE_THERE = (
+    f"{RECREATE}; to keep it on that node, give it a nodeSelector with the node's kubernetes.io/hostname"
+)
 
 
 def explain_pod(
@@ -36,47 +39,50 @@ def explain_pod(
     binding: str | None = None,
     left_out: int = 0,
 ) -> dict[str, Any]:
-    """The decision for the pod as it would be made now, and what would help where there is no node for it.
+    """The decision for the pod as it would be made now, and, where no node fits, what would help.
 
-    A pod that has a node is looked at as if it had none. `only` asks about one node, whatever others would say;
-    `avoid` are nodes that turned the pod away a short while ago, `demerits` count against those where its bindings
-    failed, `binding` is the one that is under way for it, `left_out` counts volumes that others stand for.
+    A pod that has a node is decided as if it had none. `only` asks about one node alone; `avoid` are nodes that
+    rejected the pod a short while ago, `demerits` count against nodes where its bindings failed, `binding` is the
+    one that is under way for it, `left_out` counts volumes that were not read.
     """
-    wanting = replace(pod, node_name="")
-    around = NodeSurroundings(index.snapshot, wanting, index.profile, avoid, demerits, left_out)
-    found = survey(index, wanting, around, only=only)
-    remedies = [] if found.fits else find_remedies(index, around, found, only=only)
-    told = {
+    unplaced = replace(pod, node_name="")
+    surroundings = NodeSurroundings(index.snapshot, unplaced, index.profile, avoid, demerits, left_out)
+    result = survey(index, unplaced, surroundings, only=only)
+    remedies = [] if result.fits else find_remedies(index, surroundings, result, only=only)
+    answer = {
         "pod": pod.key,
         "profile": index.profile.name,
         "nodes": len(index.snapshot.nodes) if only is None else 1,
         "node": pod.node_name or None,
         "binding": binding,
-        "fits": found.fits,
-        "error": found.made.status.code is Code.ERROR,
-        "message": "; ".join(found.made.status.reasons),
-        "bound": [{"claim": claim.key, "volume": claim.volume_name} for claim in found.made.claims.bound],
-        "chosen": None if found.made.chosen is None else placement(found.made.chosen),
-        "runnersUp": [{"node": it.node, "score": it.score} for it in found.made.runners_up],
-        "refused": [_group(group) for group in found.refusing()],
+        "fits": result.fits,
+        "error": result.attempt.status.code is Code.ERROR,
+        "message": "; ".join(result.attempt.status.reasons),
+        "bound": [{"claim": claim.key, "volume": claim.volume_name} for claim in result.attempt.claims.bound],
+        "chosen": None if result.attempt.chosen is None else placement(result.attempt.chosen),
+        "runnersUp": [{"node": it.node, "score": it.score} for it in result.attempt.runners_up],
+        "refused": [_group(group) for group in result.refusals()],
         "remedies": [_remedy(it) for it in remedies],
     }
-    stuck = waiting_in_vain(index.snapshot, pod)
+    if pod.scheduler_name not in OUR_SCHEDULERS:
+        answer["scheduler"] = pod.scheduler_name
+    stuck = stuck_claims(index.snapshot, pod)
     if stuck and binding is None:
-        # What is told to help was tried: on its own node, as `bind claim` would.
-        there = survey(index, wanting, around, only=pod.node_name).fits
-        told["stuck"] = {"claims": stuck, "why": SET_BY_HAND, "remedies": _ways_out(pod, stuck, there=there)}
-    return told
+        # A remedy is tried before it is proposed: this one on the pod's own node, as `bind claim` does.
+        can_serve = survey(index, unplaced, surroundings, only=pod.node_name).fits
+        remedies_there = _stuck_remedies(pod, stuck, can_serve=can_serve)
+        answer["stuck"] = {"claims": stuck, "why": SET_BY_HAND, "remedies": remedies_there}
+    return answer
 
 
-def _ways_out(pod: Pod, claims: list[str], *, there: bool) -> list[str]:
-    if not there:
-        return [f"{pod.node_name} cannot serve its claims; {ANEW}, and it goes where they can be served"]
-    return [*(f"run: volsched bind claim {it} --node {pod.node_name}" for it in claims), f"or {ANEW_THERE}"]
+def _stuck_remedies(pod: Pod, claims: list[str], *, can_serve: bool) -> list[str]:
+    if not can_serve:
+        return [f"{pod.node_name} cannot serve its claims; {RECREATE}, and it goes where they can be served"]
+    return [*(f"run: volsched bind claim {it} --node {pod.node_name}" for it in claims), f"or {RECREATE_THERE}"]
 
 
-def waiting_in_vain(snapshot: Snapshot, pod: Pod) -> list[str]:
-    """Claims of a pod that has a node which wait for a scheduler that never comes."""
+def stuck_claims(snapshot: Snapshot, pod: Pod) -> list[str]:
+    """Claims that stay unbound because the pod's node was set by hand: no scheduler handles the pod."""
     if not pod.node_name:
         return []
     claims = (snapshot.claim(key) for key in dict.fromkeys(use.key for use in claim_uses(pod)))
@@ -113,7 +119,7 @@ def placement(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _group(group: Refusing) -> dict[str, Any]:
+def _group(group: RefusalGroup) -> dict[str, Any]:
     return {
         "plugin": group.plugin,
         "reasons": list(group.status.reasons),
@@ -148,62 +154,61 @@ def _changes(changes: Changes) -> list[dict[str, str]]:
     return [{"kind": change.kind.value, "text": change.text} for change in changes]
 
 
-# What of an explanation is told to somebody who may see some namespaces only: nothing of the objects in
-# others.
+# A caller who may see only some namespaces learns nothing of objects in the others.
 #
-# A remedy that needs somebody else's object is left out whole, and counted; where else such an object is
-# named, its name is withheld. What is looked at is the finished answer, so that no text can be forgotten.
+# A remedy that needs a hidden object is left out whole, and counted; elsewhere the name of such an object is
+# withheld. The finished answer is searched, so that no text is forgotten.
 
 WITHHELD = "an object in another namespace"
 _KEY = re.compile(r"(?<![\w.-])([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)")
 
-Told = dict[str, Any]
+Explanation = dict[str, Any]
 
 
-def disclosed(told: Told, hidden: Collection[str]) -> Told:
-    """The explanation without what is in these namespaces."""
+def redacted(answer: Explanation, hidden: Collection[str]) -> Explanation:
+    """The explanation without the objects of these namespaces."""
     if not hidden:
-        return told
+        return answer
     names = frozenset(hidden)
-    cut = {name: _cut_remedies(value, names) for name, value in told.items()}
-    kept, withheld = _kept(told.get("remedies", []), names)
-    if "remedies" in told:
-        cut["remedies"] = kept
+    cut = {name: _redacted_part(value, names) for name, value in answer.items()}
+    visible, withheld = _visible_remedies(answer.get("remedies", []), names)
+    if "remedies" in answer:
+        cut["remedies"] = visible
     if withheld:
         cut["remediesWithheld"] = withheld
-    return {name: _withheld(value, names) for name, value in cut.items()}
+    return {name: _redacted(value, names) for name, value in cut.items()}
 
 
-def _cut_remedies(value: Any, hidden: frozenset[str]) -> Any:
-    """Of a part that has remedies of its own."""
+def _redacted_part(value: Any, hidden: frozenset[str]) -> Any:
+    """A part of the explanation, with its own remedies redacted, if it has any."""
     if not isinstance(value, dict) or "remedies" not in value:
         return value
-    return {**value, "remedies": _kept(value["remedies"], hidden)[0]}
+    return {**value, "remedies": _visible_remedies(value["remedies"], hidden)[0]}
 
 
-def _kept(remedies: list[Any], hidden: frozenset[str]) -> tuple[list[Any], int]:
-    """Those that name nothing of these namespaces, and how many do."""
-    kept: list[Any] = []
+def _visible_remedies(remedies: list[Any], hidden: frozenset[str]) -> tuple[list[Any], int]:
+    """The remedies that mention no object of these namespaces, and the number of the others."""
+    visible: list[Any] = []
     for remedy in remedies:
         elsewhere = remedy.get("elsewhere", []) if isinstance(remedy, dict) else []
         own = {**remedy, "elsewhere": []} if isinstance(remedy, dict) else remedy
-        if not _names(own, hidden):
-            seen = [it for it in elsewhere if not _names(it, hidden)]
-            kept.append({**remedy, "elsewhere": seen} if isinstance(remedy, dict) else remedy)
-    return kept, len(remedies) - len(kept)
+        if not _mentions(own, hidden):
+            shown = [it for it in elsewhere if not _mentions(it, hidden)]
+            visible.append({**remedy, "elsewhere": shown} if isinstance(remedy, dict) else remedy)
+    return visible, len(remedies) - len(visible)
 
 
-def _names(value: Any, hidden: frozenset[str]) -> bool:
-    return bool(_withheld(value, hidden) != value)
+def _mentions(value: Any, hidden: frozenset[str]) -> bool:
+    return bool(_redacted(value, hidden) != value)
 
 
-def _withheld(value: Any, hidden: frozenset[str]) -> Any:
+def _redacted(value: Any, hidden: frozenset[str]) -> Any:
     if isinstance(value, str):
         return _KEY.sub(_replacement(hidden), value) if "/" in value else value
     if isinstance(value, dict):
-        return {key: _withheld(item, hidden) for key, item in value.items()}
-    return [_withheld(item, hidden) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _redacted(item, hidden) for key, item in value.items()}
+    return [_redacted(item, hidden) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _replacement(hidden: frozenset[str]) -> Callable[["re.Match[str]"], str]:
-    return lambda found: WITHHELD if found[1] in hidden else found[0]
+    return lambda match: WITHHELD if match[1] in hidden else match[0]

@@ -1,4 +1,4 @@
-"""Parameters of `explain`, and the body in which manifests come."""
+"""Parameters of `explain`, and the body with manifests."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -27,16 +27,16 @@ class ExplainParameters(PodParameters):
     profile: Annotated[
         ProfileName | None,
         option("--profile"),
-        Field(description="How to decide, where not as configured."),
+        Field(description="Decide with this profile instead of the configured one."),
     ] = None
     as_of: AsOf = None
     manifests: Annotated[
         list[dict[str, Any]],
         Spelling("body", ("--filename", "-f")),
-        Field(default_factory=list, description="Laid over the store."),
+        Field(default_factory=list, description="Objects to lay over the store."),
     ]
     alone: Annotated[
-        bool, Spelling("body", ("--alone",)), Field(description="Look at the manifests alone, not at the store.")
+        bool, Spelling("body", ("--alone",)), Field(description="Look only at the manifests, not at the store.")
     ] = False
 
 
@@ -50,9 +50,11 @@ class Explain(Body):
     node: str = Field(
         default="", max_length=LONGEST_NAME, pattern=PLAIN_TEXT, description="Look at this node only."
     )
-    profile: ProfileName | None = Field(default=None, description="How to decide; else as served.")
+    profile: ProfileName | None = Field(
+        default=None, description="Decide with this profile instead of the server's."
+    )
     manifests: list[dict[str, Any]] = Field(default_factory=list, max_length=MOST_MANIFESTS)
-    alone: bool = Field(default=False, description="Look at the manifests alone, and not at the store.")
+    alone: bool = Field(default=False, description="Look only at the manifests, not at the store.")
     takes: ClassVar[frozenset[str]] = frozenset({"name", "namespace", "node", "profile", "manifests", "alone"})
 
     def words(self) -> dict[str, Any]:

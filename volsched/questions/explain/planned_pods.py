@@ -1,4 +1,4 @@
-"""Pods that are not there yet, as their workload would make them: somebody asks before applying a StatefulSet."""
+"""Pods that do not exist yet, as their StatefulSet would create them: it can be explained before it is applied."""
 
 from collections.abc import Callable, Container, Iterable
 
@@ -14,11 +14,14 @@ SetOf = Callable[[str], StatefulSet | None]
 
 
 def planning_set(key: str, set_of: SetOf) -> StatefulSet | None:
-    """The set that would make the pod; None: no set would, or it has fewer replicas."""
+    """The set that would create the pod; None: there is no such set, or it has too few replicas."""
     namespace, _, name = key.rpartition("/")
-    made = set_and_ordinal(name)
-    set_ = set_of(f"{namespace}/{made[0]}") if made is not None else None
-    return set_ if made is not None and set_ is not None and made[1] in ordinals(set_) else None
+    parts = set_and_ordinal(name)
+    if parts is None:
+        return None
+    set_name, ordinal = parts
+    set_ = set_of(f"{namespace}/{set_name}")
+    return set_ if set_ is not None and ordinal in ordinals(set_) else None
 
 
 def planned_keys(set_: StatefulSet, *, most: int) -> list[str]:
@@ -26,16 +29,16 @@ def planned_keys(set_: StatefulSet, *, most: int) -> list[str]:
 
 
 def planned_objects(set_: StatefulSet, key: str, claims: Container[str]) -> list[Object]:
-    """The pod and those of its claims that are not there, with the defaults that they would get."""
-    made = set_and_ordinal(key.rpartition("/")[2])
-    assert made is not None
-    replica = planned_replica(set_, made[1])
+    """The pod and those of its claims that do not exist, with the defaults that they would get."""
+    parts = set_and_ordinal(key.rpartition("/")[2])
+    assert parts is not None
+    replica = planned_replica(set_, parts[1])
     values = [read_manifest(KINDS["PersistentVolumeClaim"], it)[1] for it in replica.claims]
     values += [read_manifest(KINDS["Pod"], it)[1] for it in (replica.pod,) if it is not None]
     return [it for it in values if it is not None and (isinstance(it, Pod) or it.meta.key not in claims)]
 
 
-def laid_set(objects: Iterable[Object], key: str) -> StatefulSet | None:
+def set_among(objects: Iterable[Object], key: str) -> StatefulSet | None:
     return next((it for it in objects if isinstance(it, StatefulSet) and it.meta.key == key), None)
 
 

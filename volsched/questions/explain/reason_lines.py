@@ -1,4 +1,4 @@
-"""Stored reasons in lines for people: claim by claim, and what failed after a node was chosen."""
+"""Stored reasons as lines of text: for each claim, and for failures after a node was chosen."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -8,14 +8,14 @@ DIGITS_SHOWN = len("2025-11-16T22:00:00.123")
 
 
 def claim_lines(reasons: Iterable[Data]) -> Iterator[str]:
-    """Of every reason that is kept claim by claim: what each claim lacks on the node that came nearest."""
+    """For reasons that are stored per claim: what each claim lacks on the node that came nearest."""
     for reason in reasons:
-        for kept in reason.get("claims", ()):
-            yield f"on {kept['node']}, claim {kept['claim']}"
-            for failure in kept.get("failures", ()):
+        for claim in reason.get("claims", ()):
+            yield f"on {claim['node']}, claim {claim['claim']}"
+            for failure in claim.get("failures", ()):
                 yield f"  {_rule(failure)}"
-            if "volume" in kept:
-                yield f"  nearest volume {kept['volume']}: {'; '.join(map(_rule, kept['rules']))}"
+            if "volume" in claim:
+                yield f"  nearest volume {claim['volume']}: {'; '.join(map(_rule, claim['rules']))}"
 
 
 def failure_lines(item: Data) -> Iterator[str]:
@@ -25,17 +25,17 @@ def failure_lines(item: Data) -> Iterator[str]:
         yield from failing_lines(failing)
     elif failure is not None:
         yield f"failed in {failure['stage']} at {failure['at'][:DIGITS_SHOWN]}Z: {failure['reason']}"
-        yield from _about(failure)
+        yield from _failure_details(failure)
 
 
 def failing_lines(failing: Data) -> Iterator[str]:
     yield f"its bindings keep failing: {_times(failing['times'])} since {failing['since']}, last {failing['last']}"
     for group in failing["nodes"]:
         yield f"  {group['node']}, {_times(group['times'])}: {group['message']}"
-        yield from (f"  {line}" for line in _about(group))
+        yield from (f"  {line}" for line in _failure_details(group))
 
 
-def _about(failure: Data) -> Iterator[str]:
+def _failure_details(failure: Data) -> Iterator[str]:
     if failure.get("claim"):
         yield f"  claim {failure['claim']} → {failure.get('volume') or 'a new volume'}"
     if failure.get("words"):

@@ -28,15 +28,15 @@ def node_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
         yield from make(scene)
 
 
-def _rejected(scene: RemedyScene) -> Iterator[ClusterChange]:
+def _retry_rejected_nodes(scene: RemedyScene) -> Iterator[ClusterChange]:
     annotations = {key: text for key, text in scene.pod.meta.annotations.items() if key != REJECTED_NODES}
     pod = replace(scene.pod, meta=replace(scene.pod.meta, annotations=annotations))
-    text = f"let {scene.pod.key} try the nodes that turned it away again: remove its annotation {REJECTED_NODES}"
+    text = f"let {scene.pod.key} retry the nodes that rejected it: remove its annotation {REJECTED_NODES}"
     yield ClusterChange(kind=ChangeKind.REJECTED_NODE, text=text, touched=(pod,))
 
 
-def _cordoned(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """A real cluster has tainted the node as well, and lifts that when it is uncordoned; here somebody has to."""
+def _uncordon(scene: RemedyScene) -> Iterator[ClusterChange]:
+    """A cordoned node has a taint as well. A real cluster removes it on uncordon, volsched does not."""
     others = tuple(it for it in scene.node.taints if it.key != CORDONED.key)
     node = replace(scene.node, unschedulable=False, taints=others)
     also = "" if others == scene.node.taints else f", and lift its taint {CORDONED.key}"
@@ -44,36 +44,38 @@ def _cordoned(scene: RemedyScene) -> Iterator[ClusterChange]:
     yield ClusterChange(kind=ChangeKind.UNCORDON, text=text, touched=(node,), shape="uncordon")
 
 
-def _tainted(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """All taints at once: to lift one of two changes nothing."""
+def _tolerate_or_untaint(scene: RemedyScene) -> Iterator[ClusterChange]:
+    """All taints at once: removing one of two is not enough."""
     hard = [it for it in scene.node.taints if it.effect in (NO_SCHEDULE, NO_EXECUTE)]
-    against = [it for it in hard if not tolerates(scene.pod.tolerations, it)]
-    named = ", ".join(_taint_text(it) for it in against)
-    more = (Toleration(key=it.key, operator="Equal", value=it.value, effect=it.effect) for it in against)
-    pod = replace(scene.pod, tolerations=(*scene.pod.tolerations, *more))
-    yield ClusterChange(kind=ChangeKind.TOLERATE, text=f"let {pod.key} tolerate {named}", touched=(pod,))
-    node = replace(scene.node, taints=tuple(it for it in scene.node.taints if it not in against))
-    text = f"remove the taint {named} from node {node.name}"
-    yield ClusterChange(kind=ChangeKind.UNTAINT, text=text, touched=(node,), shape=f"remove {named}")
+    untolerated = [it for it in hard if not tolerates(scene.pod.tolerations, it)]
+    taints = ", ".join(_taint_text(it) for it in untolerated)
+    tolerations = (
+        Toleration(key=it.key, operator="Equal", value=it.value, effect=it.effect) for it in untolerated
+    )
+    pod = replace(scene.pod, tolerations=(*scene.pod.tolerations, *tolerations))
+    yield ClusterChange(kind=ChangeKind.TOLERATE, text=f"let {pod.key} tolerate {taints}", touched=(pod,))
+    node = replace(scene.node, taints=tuple(it for it in scene.node.taints if it not in untolerated))
+    text = f"remove the taint {taints} from node {node.name}"
+    yield ClusterChange(kind=ChangeKind.UNTAINT, text=text, touched=(node,), shape=f"remove {taints}")
 
 
 def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _not_selected(scene: RemedyScene) -> Iterator[ClusterChange]:
+def _relax_or_label(scene: RemedyScene) -> Iterator[ClusterChange]:
     pod, node = scene.pod, scene.node
     wrong = {key: value for key, value in pod.node_selector.items() if node.labels.get(key) != value}
     required = pod.node_affinity.required
     term = None if required is None else _nearest_term(required, node)
     failing = () if term is None else tuple(_failing(term, node))
-    yield from _relaxed_selection(pod, wrong, required, term, failing)
+    yield from _relax_selection(pod, wrong, required, term, failing)
     labels = _labels_wanted(node, wrong, failing)
     if labels:
         yield label_node(node, labels)
 
 
-def _relaxed_selection(
+def _relax_selection(
     pod: Pod,
     wrong: Mapping[str, str],
     required: NodeSelector | None,
@@ -82,24 +84,24 @@ def _relaxed_selection(
 ) -> Iterator[ClusterChange]:
     relaxed, words = pod, []
     if wrong:
-        kept = {key: value for key, value in pod.node_selector.items() if key not in wrong}
-        relaxed = replace(relaxed, node_selector=kept)
+        labels = {key: value for key, value in pod.node_selector.items() if key not in wrong}
+        relaxed = replace(relaxed, node_selector=labels)
         words += [f"nodeSelector {key}={value}" for key, value in sorted(wrong.items())]
     if required is not None and (term is None or failing):
-        left = () if term is None else tuple(it for it in term.match_expressions if it not in failing)
+        expressions = () if term is None else tuple(it for it in term.match_expressions if it not in failing)
         fields = () if term is None else tuple(it for it in term.match_fields if it not in failing)
-        # Another term that may be met; where nothing is left of the term, no requirement is left at all.
-        more = (NodeTerm(left, fields),) if left or fields else ()
-        selector = NodeSelector((*required.node_selector_terms, *more)) if more else None
+        # The rest of the term is added as an alternative; if nothing of it is left, nothing is required any more.
+        remaining = (NodeTerm(expressions, fields),) if expressions or fields else ()
+        selector = NodeSelector((*required.node_selector_terms, *remaining)) if remaining else None
         relaxed = replace(relaxed, node_affinity=replace(relaxed.node_affinity, required=selector))
         words += [f"node affinity {requirement_text(it)}" for it in failing] or ["its required node affinity"]
     if words:
-        text = f"do without {' and '.join(words)} in pod {pod.key}"
+        text = f"drop {' and '.join(words)} from pod {pod.key}"
         yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
 
 
 def _nearest_term(required: NodeSelector, node: Node) -> NodeTerm | None:
-    """The term of which the node fails the least; none where a term fails as a whole."""
+    """The term with the fewest requirements that the node fails; None if it fails no single requirement."""
     ranked = [(len(list(_failing(it, node))), it) for it in required.node_selector_terms]
     return min((it for it in ranked if it[0]), key=lambda it: it[0], default=(0, None))[1]
 
@@ -114,7 +116,7 @@ def _failing(term: NodeTerm, node: Node) -> Iterator[Requirement]:
 
 
 def _labels_wanted(node: Node, wrong: Mapping[str, str], failing: Iterable[Requirement]) -> dict[str, str] | None:
-    """Labels that would do, where the node may be given them: who a node is and where it stands is not for us."""
+    """Labels that would help, if they may be set: a node's name and topology must not be changed by a label."""
     wanted = dict(wrong)
     for part in failing:
         if part.operator == "In" and part.values:
@@ -137,96 +139,98 @@ def label_node(node: Node, labels: Mapping[str, str]) -> ClusterChange:
     return ClusterChange(kind=ChangeKind.LABEL, text=text, touched=touched, shape=f"label {words}")
 
 
-def _short(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """Resources: ask for less, or make room."""
-    pod, others = scene.pod, _others_here(scene)
+def _make_room(scene: RemedyScene) -> Iterator[ClusterChange]:
+    """Resources: lower the pod's requests, or remove other pods."""
+    pod, others = scene.pod, _other_pods_there(scene)
     room, wanted = room_of(scene.node, others), pod_requests(pod)
-    left = {name: room.allocatable.get(name, 0) - room.used.get(name, 0) for name in wanted}
-    short = {name: free for name, free in left.items() if wanted[name] > free}
+    free_amounts = {name: room.allocatable.get(name, 0) - room.used.get(name, 0) for name in wanted}
+    short = {name: free for name, free in free_amounts.items() if wanted[name] > free}
     if short and all(free > 0 for free in short.values()) and len(pod.containers) == 1 and not pod.overhead:
         least = {name: Quantity(free * (NANO // 1000 if name == CPU else NANO)) for name, free in short.items()}
         container = replace(pod.containers[0], requests={**pod.containers[0].requests, **least})
         words = ", ".join(f"{name} to {amount}" for name, amount in sorted(least.items()))
-        text = f"lower what {pod.key} requests: {words}"
+        text = f"lower the requests of {pod.key}: {words}"
         yield ClusterChange(
             kind=ChangeKind.LOWER_REQUEST, text=text, touched=(replace(pod, containers=(container,)),)
         )
-    yield from _without_one(others)
+    yield from _remove_pods(others)
 
 
-def _others_here(scene: RemedyScene) -> list[Pod]:
-    mine = (it for it in scene.snapshot.pods.values() if it.node_name == scene.node.name)
-    return sorted((it for it in mine if it.key != scene.pod.key), key=lambda it: (it.priority, it.key))
+def _other_pods_there(scene: RemedyScene) -> list[Pod]:
+    pods = (it for it in scene.snapshot.pods.values() if it.node_name == scene.node.name)
+    return sorted((it for it in pods if it.key != scene.pod.key), key=lambda it: (it.priority, it.key))
 
 
-def _without_one(pods: Iterable[Pod]) -> Iterator[ClusterChange]:
+def _remove_pods(pods: Iterable[Pod]) -> Iterator[ClusterChange]:
     """The least important first."""
     for pod in list(pods)[:PODS_TRIED]:
         text = f"delete pod {pod.key}, or move it off node {pod.node_name}"
         yield ClusterChange(kind=ChangeKind.REMOVE_POD, text=text, removed=(pod,), shape="delete a pod")
 
 
-def _contended(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """Whoever uses one of the pod's claims, and whoever is on the node."""
-    mine = {use.key for use in claim_uses(scene.pod)}
-    using = [
+def _remove_users_of_claims(scene: RemedyScene) -> Iterator[ClusterChange]:
+    """Removes a pod that uses one of the pod's claims, or one that is on the node."""
+    claims = {use.key for use in claim_uses(scene.pod)}
+    users = [
         it
         for it in scene.snapshot.pods.values()
-        if it.key != scene.pod.key and it.node_name and any(use.key in mine for use in claim_uses(it))
+        if it.key != scene.pod.key and it.node_name and any(use.key in claims for use in claim_uses(it))
     ]
-    yield from _without_one({it.key: it for it in (*using, *_others_here(scene))}.values())
+    yield from _remove_pods({it.key: it for it in (*users, *_other_pods_there(scene))}.values())
 
 
 def limit_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """Attach slots, and drivers that must be there."""
+    """Free an attach slot, or install a missing driver."""
     assert scene.verdict is not None
     csi_node = scene.snapshot.csi_nodes.get(scene.node.name)
-    known = csi_node.drivers if csi_node is not None else ()
+    installed = csi_node.drivers if csi_node is not None else ()
     for driver in sorted(scene.snapshot.drivers):
         if any(driver in reason for reason in scene.verdict.status.reasons):
-            drivers = (*known, CSINodeDriver(name=driver, node_id=scene.node.name))
-            made = CSINode(meta=Metadata(name=scene.node.name), drivers=drivers)
+            drivers = (*installed, CSINodeDriver(name=driver, node_id=scene.node.name))
+            changed = CSINode(meta=Metadata(name=scene.node.name), drivers=drivers)
             text = f"install CSI driver {driver} on node {scene.node.name}"
-            yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(made,), shape=f"install {driver}")
-    yield from _without_one(_others_here(scene))
+            yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(changed,), shape=f"install {driver}")
+    yield from _remove_pods(_other_pods_there(scene))
 
 
-def _uneven(scene: RemedyScene) -> Iterator[ClusterChange]:
+def _relax_spread(scene: RemedyScene) -> Iterator[ClusterChange]:
     pod, labels = scene.pod, scene.node.labels
     hard = [it for it in pod.spread if it.when_unsatisfiable == DO_NOT_SCHEDULE]
-    for given in hard:
+    for constraint in hard:
         changed = tuple(
-            replace(it, when_unsatisfiable=SCHEDULE_ANYWAY) if it is given else it for it in pod.spread
+            replace(it, when_unsatisfiable=SCHEDULE_ANYWAY) if it is constraint else it for it in pod.spread
         )
-        text = f"let {pod.key} spread over {given.topology_key} if it can: whenUnsatisfiable {SCHEDULE_ANYWAY}"
+        text = (
+            f"let {pod.key} spread over {constraint.topology_key} if it can: whenUnsatisfiable {SCHEDULE_ANYWAY}"
+        )
         yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(replace(pod, spread=changed),))
     missing = [it.topology_key for it in hard if it.topology_key not in labels]
     if not missing:
-        yield from _without_one(_others_here(scene))
+        yield from _remove_pods(_other_pods_there(scene))
 
 
-def _neighbours(scene: RemedyScene) -> Iterator[ClusterChange]:
+def _relax_pod_affinity(scene: RemedyScene) -> Iterator[ClusterChange]:
     pod = scene.pod
     near, far = pod.pod_affinity, pod.pod_anti_affinity
-    for name, given in (("podAffinity", near), ("podAntiAffinity", far)):
-        for term in given.required:
+    for name, affinity in (("podAffinity", near), ("podAntiAffinity", far)):
+        for term in affinity.required:
             less = PodAffinity(
-                required=tuple(it for it in given.required if it is not term), preferred=given.preferred
+                required=tuple(it for it in affinity.required if it is not term), preferred=affinity.preferred
             )
-            relaxed = replace(pod, pod_affinity=less) if given is near else replace(pod, pod_anti_affinity=less)
-            text = f"do without the required {name} over {term.topology_key} in pod {pod.key}"
+            relaxed = replace(pod, pod_affinity=less) if affinity is near else replace(pod, pod_anti_affinity=less)
+            text = f"drop the required {name} over {term.topology_key} from pod {pod.key}"
             yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
-    yield from _without_one(it for it in _others_here(scene))
+    yield from _remove_pods(it for it in _other_pods_there(scene))
 
 
 _BY_PLUGIN: Mapping[str, Callable[[RemedyScene], Iterator[ClusterChange]]] = {
-    NODE_REJECTED: _rejected,
-    "NodeUnschedulable": _cordoned,
-    "TaintToleration": _tainted,
-    "NodeAffinity": _not_selected,
-    "NodeResourcesFit": _short,
-    VOLUME_RESTRICTIONS: _contended,
+    NODE_REJECTED: _retry_rejected_nodes,
+    "NodeUnschedulable": _uncordon,
+    "TaintToleration": _tolerate_or_untaint,
+    "NodeAffinity": _relax_or_label,
+    "NodeResourcesFit": _make_room,
+    VOLUME_RESTRICTIONS: _remove_users_of_claims,
     NODE_VOLUME_LIMITS: limit_changes,
-    "PodTopologySpread": _uneven,
-    "InterPodAffinity": _neighbours,
+    "PodTopologySpread": _relax_spread,
+    "InterPodAffinity": _relax_pod_affinity,
 }

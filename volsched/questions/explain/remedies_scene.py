@@ -1,4 +1,4 @@
-"""What a remedy is looked for in, ready-made parts of answers, and ways to make a volume serve a claim."""
+"""The situation that a remedy is searched for, texts of remedies, and ways to make a volume serve a claim."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from volsched.binding.rules.failures import free, may_go_back
 from volsched.kube.manifest import reference_to
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, Metadata
-from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.selectors import LabelSelector, NodeSelector, NodeTerm, Requirement, label_selector_matches
 from volsched.kube.storage import (
     AVAILABLE,
@@ -33,16 +32,12 @@ NEW = "new-volume"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyScene:
     snapshot: Snapshot
-    """As far as it matters on the node, after the changes so far."""
+    """The objects that matter on the node, after the changes so far."""
     pod: Pod
     node: Node
     profile: Profile
     verdict: Verdict | None
-    """None: the pod was refused before any node was looked at."""
-
-
-def size_text(size: int) -> str:
-    return str(Quantity(size * NANO, SuffixFamily.BINARY))
+    """None: the pod was refused before any node was considered."""
 
 
 def modes_text(claim: Claim) -> str:
@@ -58,13 +53,15 @@ def pairs_text(labels: Mapping[str, str]) -> str:
 
 
 def new_volume(scene: RemedyScene, claim: Claim, *, name: str = "") -> tuple[Volume, str]:
-    """The least that would serve the claim on the node, and where it would have to be, in words."""
+    """The smallest volume that would serve the claim on the node, and its place in words."""
     siblings = scene.snapshot.volumes_of_class(claim.class_name)
-    keys = next((keys for it in siblings if (keys := _keys(it)) and keys <= scene.node.labels.keys()), None)
+    keys = next(
+        (keys for it in siblings if (keys := _topology_keys(it)) and keys <= scene.node.labels.keys()), None
+    )
     if keys is None and HOSTNAME in scene.node.labels:
         keys = {HOSTNAME}
     affinity, place = _place(scene.node, sorted(keys or ()))
-    made = Volume(
+    volume = Volume(
         meta=Metadata(name=name or f"{NEW}-for-{claim.name}", labels=_labels_for(claim.selector)),
         capacity={"storage": claim.size},
         access_modes=claim.access_modes,
@@ -75,11 +72,11 @@ def new_volume(scene: RemedyScene, claim: Claim, *, name: str = "") -> tuple[Vol
         source=_source(siblings, name or NEW),
         phase=AVAILABLE,
     )
-    return made, place
+    return volume, place
 
 
-def completed(claim: Claim, volume: Volume) -> tuple[Claim, Volume]:
-    """Both once the PV controller has bound them."""
+def bound_pair(claim: Claim, volume: Volume) -> tuple[Claim, Volume]:
+    """Claim and volume as they are when the PV controller has bound them."""
     annotations = {**claim.meta.annotations, BIND_COMPLETED: "yes"}
     meta = replace(claim.meta, annotations=annotations)
     bound = replace(claim, volume_name=volume.name, phase=BOUND, meta=meta)
@@ -87,15 +84,15 @@ def completed(claim: Claim, volume: Volume) -> tuple[Claim, Volume]:
 
 
 def provisions(scene: RemedyScene, claim: Claim) -> bool:
-    held = scene.snapshot.classes.get(claim.class_name)
-    return held is not None and held.provisioner not in ("", NO_PROVISIONER)
+    class_ = scene.snapshot.classes.get(claim.class_name)
+    return class_ is not None and class_.provisioner not in ("", NO_PROVISIONER)
 
 
 def with_labels(node: Node, labels: Mapping[str, str]) -> Node:
     return replace(node, meta=replace(node.meta, labels={**node.labels, **labels}))
 
 
-def _keys(volume: Volume) -> set[str]:
+def _topology_keys(volume: Volume) -> set[str]:
     affinity = volume.node_affinity
     terms = () if affinity is None or affinity.required is None else affinity.required.node_selector_terms
     return {part.key for term in terms for part in term.match_expressions}
@@ -112,7 +109,7 @@ def _place(node: Node, keys: list[str]) -> tuple[VolumeNodeAffinity | None, str]
 
 
 def _labels_for(selector: LabelSelector | None) -> dict[str, str]:
-    """Labels that satisfy the selector, where some do."""
+    """Labels that satisfy the selector, as far as labels can."""
     if selector is None:
         return {}
     labels = dict(selector.match_labels)
@@ -125,14 +122,14 @@ def _labels_for(selector: LabelSelector | None) -> dict[str, str]:
 
 
 def _source(siblings: tuple[Volume, ...], handle: str) -> VolumeSource | None:
-    """Of the kind that the class has, so that a disk which must be attached counts as one."""
+    """A source like those of the class's volumes, so that a disk that must be attached counts as one."""
     like = next((it.source for it in siblings if it.source is not None), None)
     if like is None or like.kind != "csi":
         return None
     return VolumeSource("csi", {"driver": like.text("driver"), "volumeHandle": handle})
 
 
-# Ways to make an existing volume serve a claim: freed from whoever held it, or the claim asking for less.
+# Ways to make an existing volume serve a claim: release it from its holder, or let the claim ask for less.
 
 GIVEN_UP = ("Released", "Failed")
 RETAIN = "Retain"
@@ -140,39 +137,39 @@ _BY_CLAIM = frozenset({Rule.CAPACITY, Rule.SELECTOR, Rule.ACCESS_MODES, Rule.CLA
 _BY_VOLUME = frozenset({Rule.UNCLAIMED, Rule.PHASE, Rule.SELECTOR})
 
 
-def made_to_serve(scene: RemedyScene, claim: Claim, near: Near) -> list[ClusterChange] | None:
+def ways_to_serve(scene: RemedyScene, claim: Claim, near: Near) -> list[ClusterChange] | None:
     """Ways to make the volume serve the claim; None where there are none."""
     rules = set(near.rules)
     if not rules or not rules <= _BY_CLAIM | _BY_VOLUME:
         return None
-    freed = _freed(scene, near.volume) if rules & {Rule.UNCLAIMED, Rule.PHASE} else None
-    if rules & {Rule.UNCLAIMED, Rule.PHASE} and freed is None:
+    release = _free_volume(scene, near.volume) if rules & {Rule.UNCLAIMED, Rule.PHASE} else None
+    if rules & {Rule.UNCLAIMED, Rule.PHASE} and release is None:
         return None
-    volume = near.volume if freed is None else _volume_of(freed, near.volume.name)
+    volume = near.volume if release is None else _volume_of(release, near.volume.name)
     ways: list[ClusterChange] = []
-    asked = rules & _BY_CLAIM
-    if asked:
-        relaxed = _relaxed(scene, claim, volume, asked)
-        if relaxed is not None:
-            ways.append(relaxed)
-    if asked == {Rule.SELECTOR}:
-        labelled = _labelled(claim, volume)
-        if labelled is not None:
-            ways.append(labelled)
-    if freed is None:
+    by_claim = rules & _BY_CLAIM
+    if by_claim:
+        recreation = _recreate_claim(scene, claim, volume, by_claim)
+        if recreation is not None:
+            ways.append(recreation)
+    if by_claim == {Rule.SELECTOR}:
+        labelling = _label_volume(claim, volume)
+        if labelling is not None:
+            ways.append(labelling)
+    if release is None:
         return ways or None
-    if not asked:
-        return [freed]
-    return [_both(freed, way) for way in ways] or None
+    if not by_claim:
+        return [release]
+    return [_combined(release, way) for way in ways] or None
 
 
 def _volume_of(change: ClusterChange, name: str) -> Volume:
-    found = (it for it in (*change.touched, *change.follows) if isinstance(it, Volume) and it.name == name)
-    return next(found)
+    volumes = (it for it in (*change.touched, *change.follows) if isinstance(it, Volume) and it.name == name)
+    return next(volumes)
 
 
-def _both(first: ClusterChange, second: ClusterChange) -> ClusterChange:
-    """One change of both: the second was made on what the first left."""
+def _combined(first: ClusterChange, second: ClusterChange) -> ClusterChange:
+    """Both as one change; the second is based on the result of the first."""
     touched = {(type(it), it.meta.key): it for it in (*first.touched, *second.touched)}
     return ClusterChange(
         kind=second.kind,
@@ -184,51 +181,55 @@ def _both(first: ClusterChange, second: ClusterChange) -> ClusterChange:
     )
 
 
-def _freed(scene: RemedyScene, volume: Volume) -> ClusterChange | None:
-    """Give the volume to whoever asks, where nobody's data is lost by it without a person having looked."""
+def _free_volume(scene: RemedyScene, volume: Volume) -> ClusterChange | None:
+    """Make the volume available, unless that would lose data that no person has looked at."""
     available = free(volume)
     ref = volume.claim_ref
     holder = None if ref is None else scene.snapshot.claim(f"{ref.namespace}/{ref.name}")
-    held = holder is not None and ref is not None and ref.uid in ("", holder.meta.uid)
+    is_held = holder is not None and ref is not None and ref.uid in ("", holder.meta.uid)
     if volume.meta.being_deleted:
         return None
-    if volume.phase in GIVEN_UP and not held and volume.reclaim_policy in ("", RETAIN):
+    if volume.phase in GIVEN_UP and not is_held and volume.reclaim_policy in ("", RETAIN):
         text = (
             f"look at the data on {volume.name} ({volume.size}, {volume.phase}), then: "
             f"volsched release {volume.name} --reason TEXT (in a cluster of Kubernetes: remove its claimRef)"
         )
         return ClusterChange(kind=ChangeKind.RELEASE, text=text, touched=(available,))
-    if held and holder is not None and holder.volume_name == volume.name and _is_unused(scene, holder):
+    if is_held and holder is not None and holder.volume_name == volume.name and _is_unused(scene, holder):
         text = f"delete claim {holder.key}: it holds {volume.name} ({volume.size}), empty and used by no pod"
         return ClusterChange(kind=ChangeKind.FREE, text=text, removed=(holder,), follows=(available,))
     if ref is not None and not ref.uid and holder is None and volume.phase in ("", AVAILABLE):
-        text = f"remove the claimRef of {volume.name}: it is kept for {ref.namespace}/{ref.name}, which is gone"
+        text = (
+            f"remove the claimRef of {volume.name}: it is reserved for {ref.namespace}/{ref.name}, which is gone"
+        )
         return ClusterChange(kind=ChangeKind.FREE, text=text, touched=(available,))
     if ref is None and volume.phase in ("", "Pending"):
-        text = f"let the PV controller take up {volume.name}: it is not Available yet (volsched schedule)"
+        text = f"let the PV controller handle {volume.name}: it is not Available yet (volsched schedule)"
         return ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(available,))
     return None
 
 
 def _is_unused(scene: RemedyScene, claim: Claim) -> bool:
-    """Certainly empty, and no pod asks for it, not even one that waits for a node."""
-    asked = any(use.key == claim.key for pod in scene.snapshot.pods.values() for use in claim_uses(pod))
-    return not asked and may_go_back(scene.snapshot, scene.pod, claim)
+    """Whether the claim is certainly empty and no pod uses it, not even one that waits for a node."""
+    is_used = any(use.key == claim.key for pod in scene.snapshot.pods.values() for use in claim_uses(pod))
+    return not is_used and may_go_back(scene.snapshot, scene.pod, claim)
 
 
-def _relaxed(scene: RemedyScene, claim: Claim, volume: Volume, rules: set[Rule]) -> ClusterChange | None:
+def _recreate_claim(scene: RemedyScene, claim: Claim, volume: Volume, rules: set[Rule]) -> ClusterChange | None:
     changed, words, size, kind = claim, [], 0, ChangeKind.RELAX
     if Rule.CLASS in rules:
-        held = scene.snapshot.classes.get(volume.class_name)
-        if held is None or held.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+        class_ = scene.snapshot.classes.get(volume.class_name)
+        if class_ is None or class_.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
             return None
         annotations = dict(claim.meta.annotations)
-        changed = replace(changed, storage_class_name=held.name, meta=replace(claim.meta, annotations=annotations))
-        words.append(f'ask for class "{held.name}" instead of {class_text(claim)}')
+        changed = replace(
+            changed, storage_class_name=class_.name, meta=replace(claim.meta, annotations=annotations)
+        )
+        words.append(f'ask for class "{class_.name}" instead of {class_text(claim)}')
     if Rule.SELECTOR in rules and claim.selector is not None:
-        selector = _loosened(claim.selector, volume)
+        selector = _loosened_selector(claim.selector, volume)
         changed = replace(changed, selector=selector)
-        words.append(f"drop {_dropped(claim.selector, selector)} from its selector")
+        words.append(f"drop {_dropped_keys(claim.selector, selector)} from its selector")
     if Rule.ACCESS_MODES in rules:
         modes = tuple(mode for mode in claim.access_modes if mode in volume.access_modes) or volume.access_modes
         if not modes:
@@ -244,27 +245,27 @@ def _relaxed(scene: RemedyScene, claim: Claim, volume: Volume, rules: set[Rule])
     if not words:
         return None
     text = f"recreate claim {claim.key} for {volume.name}: {', '.join(words)}"
-    asked = "less" if words == words[-1:] and size else ", ".join(words)
-    return ClusterChange(kind=kind, text=text, touched=(changed,), size=size, shape=f"{asked} for {claim.key}")
+    summary = "less" if words == words[-1:] and size else ", ".join(words)
+    return ClusterChange(kind=kind, text=text, touched=(changed,), size=size, shape=f"{summary} for {claim.key}")
 
 
-def _loosened(selector: LabelSelector, volume: Volume) -> LabelSelector:
+def _loosened_selector(selector: LabelSelector, volume: Volume) -> LabelSelector:
     labels = volume.meta.labels
-    kept = {key: value for key, value in selector.match_labels.items() if labels.get(key) == value}
+    match_labels = {key: value for key, value in selector.match_labels.items() if labels.get(key) == value}
     parts = tuple(
         it for it in selector.match_expressions if label_selector_matches(LabelSelector({}, (it,)), labels)
     )
-    return LabelSelector(kept, parts)
+    return LabelSelector(match_labels, parts)
 
 
-def _dropped(before: LabelSelector, after: LabelSelector) -> str:
+def _dropped_keys(before: LabelSelector, after: LabelSelector) -> str:
     keys = [key for key in before.match_labels if key not in after.match_labels]
     keys += [it.key for it in before.match_expressions if it not in after.match_expressions]
     return ", ".join(dict.fromkeys(keys))
 
 
-def _labelled(claim: Claim, volume: Volume) -> ClusterChange | None:
-    """The volume given the labels that the claim's selector asks for."""
+def _label_volume(claim: Claim, volume: Volume) -> ClusterChange | None:
+    """Give the volume the labels that the claim's selector asks for."""
     selector = claim.selector
     if selector is None:
         return None

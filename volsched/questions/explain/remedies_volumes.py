@@ -1,4 +1,4 @@
-"""Remedies where claims are the problem: volumes on a node, room to make one, objects that are not there."""
+"""Remedies where claims are the problem: volumes on a node, capacity to provision one, missing objects."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from volsched.binding.rules.failures import free, may_go_back, unbound
 from volsched.kube.manifest import reaches
 from volsched.kube.meta import HOSTNAME, ROLLBACK, SELECTED_NODE_KEYS, Metadata, zone_key
-from volsched.kube.quantity import NANO, Quantity, SuffixFamily, parse_quantity
+from volsched.kube.quantity import NANO, Quantity, SuffixFamily, bytes_text, parse_quantity
 from volsched.kube.selectors import LabelSelector, TopologyExpression, TopologyTerm, label_selector_problem
 from volsched.kube.storage import (
     LOST,
@@ -20,17 +20,16 @@ from volsched.kube.storage import (
 from volsched.questions.explain.remedies_nodes import label_node, limit_changes, may_label
 from volsched.questions.explain.remedies_scene import (
     RemedyScene,
+    bound_pair,
     class_text,
-    completed,
-    made_to_serve,
     modes_text,
     new_volume,
     pairs_text,
     provisions,
-    size_text,
+    ways_to_serve,
     with_labels,
 )
-from volsched.questions.explain.survey import nearest, speaks_for
+from volsched.questions.explain.survey import covers, nearest
 from volsched.questions.simulate.changes import ChangeKind, ClusterChange, from_template, owned_by
 from volsched.scheduling.rules.matching import Search, failed_rules
 from volsched.scheduling.rules.pod_claims import (
@@ -44,7 +43,7 @@ from volsched.scheduling.rules.pod_claims import (
 from volsched.scheduling.rules.reasons import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
 from volsched.scheduling.rules.status import Rejection, Rule
 
-# Remedies for a claim that could have a volume made, were there room for it, or leave to make it there.
+# Remedies for a claim whose volume cannot be provisioned: there is no capacity, or the class forbids the place.
 
 
 def storage_changes(scene: RemedyScene, claim: Claim, rejection: Rejection) -> Iterator[ClusterChange]:
@@ -52,90 +51,90 @@ def storage_changes(scene: RemedyScene, claim: Claim, rejection: Rejection) -> I
     if Rule.FREE_STORAGE in rules:
         yield from _more_room(scene, claim)
     if Rule.ALLOWED_TOPOLOGIES in rules:
-        yield from _allowed(scene, claim)
+        yield from _allow_topology(scene, claim)
 
 
 def _more_room(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
     every = (it for _, it in sorted(scene.snapshot.capacities.items()))
-    published = [it for it in every if it.storage_class_name == claim.class_name and speaks_for(it, scene.node)]
+    published = [it for it in every if it.storage_class_name == claim.class_name and covers(it, scene.node)]
     for capacity in published:
         promised = scene.snapshot.reserved.get(capacity.key, 0)
-        # Alone, and with all that the pod wants of the class: which of the two it takes, the trial says.
-        for wanted in dict.fromkeys((claim.size.value(), _together(scene, claim))):
-            yield from _raised(capacity, promised + wanted, claim.size)
-        yield from _lowered(claim, capacity, promised)
+        # For this claim alone, and for all that the pod requests of the class: the trial shows which is needed.
+        for wanted in dict.fromkeys((claim.size.value(), _requested_of_class(scene, claim))):
+            yield from _raise_capacity(capacity, promised + wanted, claim.size)
+        yield from _lower_request(claim, capacity, promised)
     if not published:
-        yield _published(scene, claim)
+        yield _publish_capacity(scene, claim)
 
 
-def _together(scene: RemedyScene, claim: Claim) -> int:
+def _requested_of_class(scene: RemedyScene, claim: Claim) -> int:
     claims = (scene.snapshot.claim(key) for key in {use.key for use in claim_uses(scene.pod)})
-    mine = (it for it in claims if it is not None and it.class_name == claim.class_name)
-    return sum(it.size.value() for it in mine if not is_fully_bound(it))
+    of_class = (it for it in claims if it is not None and it.class_name == claim.class_name)
+    return sum(it.size.value() for it in of_class if not is_fully_bound(it))
 
 
-def _raised(capacity: StorageCapacity, needed: int, one: Quantity) -> Iterator[ClusterChange]:
+def _raise_capacity(capacity: StorageCapacity, needed: int, claim_size: Quantity) -> Iterator[ClusterChange]:
     before = capacity.capacity.value() if capacity.capacity is not None else 0
     largest = capacity.maximum_volume_size
-    if needed <= before and (largest is None or largest >= one):
+    if needed <= before and (largest is None or largest >= claim_size):
         return
     size = max(needed, before)
     changed = replace(
         capacity,
         capacity=_quantity(size),
-        maximum_volume_size=None if largest is None else max(largest, one),
+        maximum_volume_size=None if largest is None else max(largest, claim_size),
     )
-    words = f"from {size_text(before)} to {size_text(size)}" if size > before else f"({size_text(before)})"
-    volumes = f", and volumes of {one}" if largest is not None and largest < one else ""
-    text = f"raise what {capacity.key} has of class {capacity.storage_class_name} {words}{volumes}"
+    words = f"from {bytes_text(before)} to {bytes_text(size)}" if size > before else f"({bytes_text(before)})"
+    volumes = f", and volumes of {claim_size}" if largest is not None and largest < claim_size else ""
+    text = f"raise the capacity of {capacity.key} for class {capacity.storage_class_name} {words}{volumes}"
     yield ClusterChange(
         kind=ChangeKind.RAISE_CAPACITY,
         text=text,
         touched=(changed,),
         size=size - before,
-        shape=f"raise what there is of class {capacity.storage_class_name}",
+        shape=f"raise the capacity for class {capacity.storage_class_name}",
     )
 
 
-def _lowered(claim: Claim, capacity: StorageCapacity, promised: int) -> Iterator[ClusterChange]:
-    """A claim that asks for what there is."""
+def _lower_request(claim: Claim, capacity: StorageCapacity, promised: int) -> Iterator[ClusterChange]:
+    """Lower the claim's request to the capacity that is left."""
     total = capacity.capacity.value() - promised if capacity.capacity is not None else 0
     limit = capacity.limit.value() if capacity.limit is not None else 0
     room = min(total, limit)
     if not 0 < room < claim.size.value():
         return
     changed = replace(claim, requests={**claim.requests, "storage": _quantity(room)})
-    text = f"recreate claim {claim.key}: ask for {size_text(room)} instead of {claim.size}"
+    text = f"recreate claim {claim.key}: ask for {bytes_text(room)} instead of {claim.size}"
     yield ClusterChange(
         kind=ChangeKind.LOWER_REQUEST, text=text, touched=(changed,), size=claim.size.value() - room
     )
 
 
-def _published(scene: RemedyScene, claim: Claim) -> ClusterChange:
+def _publish_capacity(scene: RemedyScene, claim: Claim) -> ClusterChange:
     key = zone_key(scene.node.labels) or (HOSTNAME if HOSTNAME in scene.node.labels else None)
     labels = {} if key is None else {key: scene.node.labels[key]}
-    made = StorageCapacity(
+    capacity = StorageCapacity(
         meta=Metadata(name=f"new-capacity-{scene.node.name}", namespace="default"),
         storage_class_name=claim.class_name,
         node_topology=LabelSelector(labels),
-        capacity=_quantity(_together(scene, claim)),
+        capacity=_quantity(_requested_of_class(scene, claim)),
     )
     place = f"in {key}={labels[key]}" if key is not None else f"at {scene.node.name}"
     driver = scene.snapshot.classes[claim.class_name].provisioner
-    room = size_text(_together(scene, claim))
+    room = bytes_text(_requested_of_class(scene, claim))
     return ClusterChange(
         kind=ChangeKind.RAISE_CAPACITY,
         text=f"have driver {driver} publish room for {room} of class {claim.class_name} {place}",
-        touched=(made,),
-        size=_together(scene, claim),
+        touched=(capacity,),
+        size=_requested_of_class(scene, claim),
         shape=f"publish {room} of class {claim.class_name}",
     )
 
 
-def _allowed(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
-    """The class may provision where the node is, or the node is where the class may."""
-    held = scene.snapshot.classes[claim.class_name]
-    for term in held.allowed_topologies:
+def _allow_topology(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    """Let the class provision where the node is, or label the node so that it is where the class provisions."""
+    class_ = scene.snapshot.classes[claim.class_name]
+    for term in class_.allowed_topologies:
         parts = term.match_label_expressions
         failing = [it for it in parts if scene.node.labels.get(it.key) not in it.values]
         if failing and all(it.key in scene.node.labels for it in failing):
@@ -143,10 +142,10 @@ def _allowed(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
                 TopologyExpression(it.key, (*it.values, scene.node.labels[it.key])) if it in failing else it
                 for it in parts
             )
-            terms = tuple(TopologyTerm(widened) if it is term else it for it in held.allowed_topologies)
+            terms = tuple(TopologyTerm(widened) if it is term else it for it in class_.allowed_topologies)
             words = ", ".join(f"{it.key}={scene.node.labels[it.key]}" for it in failing)
-            text = f'allow {words} in allowedTopologies of StorageClass "{held.name}"'
-            touched = (replace(held, allowed_topologies=terms),)
+            text = f'allow {words} in allowedTopologies of StorageClass "{class_.name}"'
+            touched = (replace(class_, allowed_topologies=terms),)
             yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=touched)
         labels = {it.key: it.values[0] for it in failing if it.values and it.key not in scene.node.labels}
         if len(labels) == len(failing) > 0 and may_label(scene.node, labels):
@@ -157,7 +156,7 @@ def _quantity(size: int) -> Quantity:
     return Quantity(size * NANO, SuffixFamily.BINARY)
 
 
-# Remedies for a pod that is refused before any node is looked at: a claim, class or volume is not there.
+# Remedies for a pod that is refused before any node is considered: a claim, class or volume does not exist.
 
 FOR_EXAMPLE = parse_quantity("1Gi")
 CLASSES_TRIED = 3
@@ -165,11 +164,11 @@ READ_WRITE_ONCE = "ReadWriteOnce"
 
 
 def pod_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """For the first of its claims with which something is wrong."""
+    """Changes for the first of the pod's claims that needs some."""
     for use in claim_uses(scene.pod):
-        found = list(_claim_changes(scene, use))
-        if found:
-            yield from found
+        changes = list(_claim_changes(scene, use))
+        if changes:
+            yield from changes
             return
 
 
@@ -177,48 +176,48 @@ def _claim_changes(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]
     snapshot = scene.snapshot
     claim = snapshot.claim(use.key)
     if claim is None:
-        yield from _missing(scene, use)
+        yield from _create_claim(scene, use)
     elif claim.meta.being_deleted:
         text = f'recreate PersistentVolumeClaim "{use.key}" once it is gone: it is being deleted'
-        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(_fresh(claim),))
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(_recreated(claim),))
     elif use.ephemeral and not is_owned_by(claim, scene.pod):
-        text = f'delete PersistentVolumeClaim "{use.key}", which is not the pod\'s; it is then made for the pod'
-        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(owned_by(_fresh(claim), scene.pod),))
+        text = f'delete PersistentVolumeClaim "{use.key}", which is not the pod\'s; it is then created for the pod'
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(owned_by(_recreated(claim), scene.pod),))
     elif claim.phase == LOST or (claim.volume_name and snapshot.volume(claim.volume_name) is None):
-        yield _brought_back(scene, claim)
+        yield _restore_volume(scene, claim)
     elif ROLLBACK in claim.meta.annotations:
         text = f'let the rollback of PersistentVolumeClaim "{use.key}" end (volsched schedule)'
-        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(_fresh(claim),))
+        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(_recreated(claim),))
     elif not is_fully_bound(claim):
-        yield from _unbound(scene, claim)
+        yield from _let_wait_for_pod(scene, claim)
 
 
-def _missing(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]:
+def _create_claim(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]:
     if use.ephemeral:
-        made = from_template(scene.snapshot, scene.pod, use)
-        text = f'have PersistentVolumeClaim "{use.key}" made from the pod\'s template (volsched schedule)'
-        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(made,))
+        claim = from_template(scene.snapshot, scene.pod, use)
+        text = f'have PersistentVolumeClaim "{use.key}" created from the pod\'s template (volsched schedule)'
+        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(claim,))
         return
     classes = scene.snapshot.classes.values()
-    first = default_class(classes)
+    default = default_class(classes)
     ready = [it for it in classes if it.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER]
-    for held in sorted(ready, key=lambda it: (it is not first, it.name))[:CLASSES_TRIED]:
-        made = Claim(
+    for class_ in sorted(ready, key=lambda it: (it is not default, it.name))[:CLASSES_TRIED]:
+        claim = Claim(
             meta=Metadata(name=use.name, namespace=use.namespace),
             access_modes=(READ_WRITE_ONCE,),
             requests={"storage": FOR_EXAMPLE},
-            storage_class_name=held.name,
+            storage_class_name=class_.name,
             phase="Pending",
         )
-        text = f'create PersistentVolumeClaim "{use.key}", for example {FOR_EXAMPLE} of class "{held.name}"'
-        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(made,))
+        text = f'create PersistentVolumeClaim "{use.key}", for example {FOR_EXAMPLE} of class "{class_.name}"'
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(claim,))
 
 
-def _unbound(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
-    """Somebody else has to bind it: it does not wait for a pod."""
-    held = scene.snapshot.classes.get(claim.class_name)
-    if claim.class_name and held is None:
-        made = StorageClass(
+def _let_wait_for_pod(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    """An unbound claim whose class does not make it wait for a pod: only the PV controller binds it."""
+    class_ = scene.snapshot.classes.get(claim.class_name)
+    if claim.class_name and class_ is None:
+        created = StorageClass(
             meta=Metadata(name=claim.class_name),
             provisioner=NO_PROVISIONER,
             volume_binding_mode=WAIT_FOR_FIRST_CONSUMER,
@@ -227,33 +226,33 @@ def _unbound(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
             f'create StorageClass "{claim.class_name}" with volumeBindingMode {WAIT_FOR_FIRST_CONSUMER}: '
             f"claim {claim.key} asks for it"
         )
-        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(made,))
-    elif held is not None and held.volume_binding_mode is None:
-        changed = replace(held, volume_binding_mode=WAIT_FOR_FIRST_CONSUMER)
-        text = f'set volumeBindingMode of StorageClass "{held.name}" to {WAIT_FOR_FIRST_CONSUMER}'
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(created,))
+    elif class_ is not None and class_.volume_binding_mode is None:
+        changed = replace(class_, volume_binding_mode=WAIT_FOR_FIRST_CONSUMER)
+        text = f'set volumeBindingMode of StorageClass "{class_.name}" to {WAIT_FOR_FIRST_CONSUMER}'
         yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(changed,))
-    elif held is None or held.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER or claim.volume_name:
-        yield from _not_waiting(scene, claim)
+    elif class_ is None or class_.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER or claim.volume_name:
+        yield from _bind_without_pod(scene, claim)
 
 
-def _not_waiting(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
-    asked = scene.snapshot.volume(claim.volume_name) if claim.volume_name else None
-    if asked is not None:
-        rules = failed_rules(Search(claim=claim, node=None, delay_binding=False), asked)
-        if asked.claim_ref is None and not list(rules):
-            text = f"let the PV controller bind {claim.key} to {asked.name}, as it asks (volsched schedule)"
-            yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=completed(claim, asked))
+def _bind_without_pod(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    named_volume = scene.snapshot.volume(claim.volume_name) if claim.volume_name else None
+    if named_volume is not None:
+        rules = failed_rules(Search(claim=claim, node=None, delay_binding=False), named_volume)
+        if named_volume.claim_ref is None and not list(rules):
+            text = f"let the PV controller bind {claim.key} to {named_volume.name}, as it asks (volsched schedule)"
+            yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=bound_pair(claim, named_volume))
         return
     volume, place = new_volume(scene, claim)
     if provisions(scene, claim):
         provisioner = scene.snapshot.classes[claim.class_name].provisioner
         text = (
-            f"have provisioner {provisioner} make the volume of {claim.key} where {scene.node.name} reaches it: "
+            f"have provisioner {provisioner} create the volume of {claim.key} where {scene.node.name} reaches it: "
             f"its {class_text(claim)} does not wait for a pod"
         )
-        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=completed(claim, volume))
+        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=bound_pair(claim, volume))
     shape = f"add a PersistentVolume of at least {claim.size} ({class_text(claim)}, {modes_text(claim)})"
-    bound, volume = completed(claim, volume)
+    bound, volume = bound_pair(claim, volume)
     yield ClusterChange(
         kind=ChangeKind.ADD_VOLUME,
         text=f"{shape} {place}, for {claim.key}",
@@ -264,23 +263,23 @@ def _not_waiting(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
     )
 
 
-def _brought_back(scene: RemedyScene, claim: Claim) -> ClusterChange:
+def _restore_volume(scene: RemedyScene, claim: Claim) -> ClusterChange:
     size = max(claim.size, claim.status_capacity.get("storage", claim.size))
     volume, _ = new_volume(scene, replace(claim, requests={"storage": size}), name=claim.volume_name)
-    bound, volume = completed(claim, volume)
+    bound, volume = bound_pair(claim, volume)
     text = (
-        f'bring PersistentVolume "{claim.volume_name}" ({size_text(size.value())}) back, with a claimRef to '
+        f'restore PersistentVolume "{claim.volume_name}" ({bytes_text(size.value())}), with a claimRef to '
         f"{claim.key} and its uid, where {scene.node.name} reaches it"
     )
-    shape = f"bring {claim.volume_name} back"
+    shape = f"restore {claim.volume_name}"
     size_ = size.value()
     return ClusterChange(
         kind=ChangeKind.ADD_VOLUME, text=text, touched=(volume,), follows=(bound,), size=size_, shape=shape
     )
 
 
-def _fresh(claim: Claim) -> Claim:
-    """As it was when it was made."""
+def _recreated(claim: Claim) -> Claim:
+    """The claim as it would be after it is deleted and created again."""
     meta = replace(claim.meta, annotations={}, deletion_timestamp=None)
     return replace(claim, meta=meta, volume_name="", phase="Pending")
 
@@ -289,30 +288,30 @@ VOLUMES_TRIED = 4
 
 
 def volume_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """For the claim that decided; those after it come when it is served."""
+    """Changes for the first claim that no volume serves; later claims follow once it is served."""
     assert scene.verdict is not None
     rejections = scene.verdict.status.rejections
     if not rejections:
         # An error, such as a selector that cannot be read.
-        yield from _unreadable(scene)
+        yield from _remove_bad_selectors(scene)
         return
     first = rejections[0]
     claim = scene.snapshot.claim(first.claim)
     if claim is None:
         return
     if first.reason == NODE_AFFINITY_MISMATCH:
-        yield from _misplaced(scene, claim)
+        yield from _reach_bound_volume(scene, claim)
     elif first.reason == BOUND_TO_MISSING_VOLUME:
         yield from pod_changes(scene)
     elif any(failure.rule is Rule.SELECTED_NODE for failure in first.failures):
-        yield _promise_dropped(scene, claim)
+        yield _drop_selected_node(scene, claim)
     else:
         if first.reason == TOO_MANY_VOLUMES:
             yield from limit_changes(scene)
-        yield from _unserved(scene, claim, first)
+        yield from _serve(scene, claim, first)
 
 
-def _unreadable(scene: RemedyScene) -> Iterator[ClusterChange]:
+def _remove_bad_selectors(scene: RemedyScene) -> Iterator[ClusterChange]:
     for claim in _claims(scene):
         if claim.selector is not None and label_selector_problem(claim.selector) is not None:
             text = f"remove the selector of claim {claim.key}, which cannot be read (recreate the claim)"
@@ -321,12 +320,12 @@ def _unreadable(scene: RemedyScene) -> Iterator[ClusterChange]:
 
 def _claims(scene: RemedyScene) -> list[Claim]:
     names = (it.claim_name or f"{scene.pod.name}-{it.name}" for it in scene.pod.volumes)
-    found = (scene.snapshot.claim(f"{scene.pod.namespace}/{name}") for name in names)
-    return [claim for claim in found if claim is not None]
+    claims = (scene.snapshot.claim(f"{scene.pod.namespace}/{name}") for name in names)
+    return [claim for claim in claims if claim is not None]
 
 
-def _misplaced(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
-    """Bound to a volume that the node does not reach."""
+def _reach_bound_volume(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    """For a claim that is bound to a volume out of the node's reach."""
     volume = scene.snapshot.volume(claim.volume_name)
     if may_go_back(scene.snapshot, scene.pod, claim):
         text = (
@@ -341,7 +340,7 @@ def _misplaced(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
 
 
 def _labels_reaching(scene: RemedyScene, volume: Volume) -> dict[str, str] | None:
-    """Labels with which the node would be where the volume is, if it may be given them."""
+    """Labels with which the node would reach the volume, if they may be set."""
     affinity = volume.node_affinity
     terms = () if affinity is None or affinity.required is None else affinity.required.node_selector_terms
     for term in terms:
@@ -352,36 +351,36 @@ def _labels_reaching(scene: RemedyScene, volume: Volume) -> dict[str, str] | Non
     return None
 
 
-def _promise_dropped(scene: RemedyScene, claim: Claim) -> ClusterChange:
-    promised = selected_node(claim, alpha=scene.profile.reads_alpha_annotations) or ""
+def _drop_selected_node(scene: RemedyScene, claim: Claim) -> ClusterChange:
+    node_name = selected_node(claim, alpha=scene.profile.reads_alpha_annotations) or ""
     annotations = {key: text for key, text in claim.meta.annotations.items() if key not in SELECTED_NODE_KEYS}
-    named = " and ".join(key for key in SELECTED_NODE_KEYS if key in claim.meta.annotations)
-    why = "" if promised in scene.snapshot.nodes else ", which does not exist"
-    text = f'remove the annotation {named} of claim {claim.key}: it says node "{promised}"{why}'
+    keys = " and ".join(key for key in SELECTED_NODE_KEYS if key in claim.meta.annotations)
+    note = "" if node_name in scene.snapshot.nodes else ", which does not exist"
+    text = f'remove the annotation {keys} of claim {claim.key}: it says node "{node_name}"{note}'
     touched = (replace(claim, meta=replace(claim.meta, annotations=annotations)),)
     return ClusterChange(kind=ChangeKind.SELECTED_NODE, text=text, touched=touched)
 
 
-def _unserved(scene: RemedyScene, claim: Claim, rejection: Rejection) -> Iterator[ClusterChange]:
+def _serve(scene: RemedyScene, claim: Claim, rejection: Rejection) -> Iterator[ClusterChange]:
     if not provisions(scene, claim):
-        yield _added(scene, claim)
+        yield _add_volume(scene, claim)
     yield from storage_changes(scene, claim, rejection)
-    given = [binding.volume.name for binding in scene.verdict.answer.bindings] if scene.verdict else []
+    taken = [binding.volume.name for binding in scene.verdict.answer.bindings] if scene.verdict else []
     search = Search(
-        claim=claim, node=scene.node, taken=given, enforce_match_fields=scene.profile.enforce_match_fields
+        claim=claim, node=scene.node, taken=taken, enforce_match_fields=scene.profile.enforce_match_fields
     )
     volumes = [it for _, it in sorted(scene.snapshot.stored_volumes.items())]
-    made = 0
+    tried = 0
     for near in nearest(search, volumes, len(volumes)):
-        change = made_to_serve(scene, claim, near)
-        if change is not None:
-            yield from change
-            made += 1
-        if made == VOLUMES_TRIED:
+        ways = ways_to_serve(scene, claim, near)
+        if ways is not None:
+            yield from ways
+            tried += 1
+        if tried == VOLUMES_TRIED:
             break
 
 
-def _added(scene: RemedyScene, claim: Claim) -> ClusterChange:
+def _add_volume(scene: RemedyScene, claim: Claim) -> ClusterChange:
     volume, place = new_volume(scene, claim)
     shape = f"add a PersistentVolume of at least {claim.size} ({class_text(claim)}, {modes_text(claim)}"
     shape += f", labels {pairs_text(volume.meta.labels)})" if volume.meta.labels else ")"

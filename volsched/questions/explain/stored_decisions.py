@@ -1,4 +1,4 @@
-"""What was decided about a pod, as it is kept: attempts, facts with time and position."""
+"""The decisions about a pod as they were stored: attempts, with time and position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from volsched.scheduling.rules.attempts import FAILED, PLANNED, RUNNERS_UP
 from volsched.scheduling.rules.cycle import EXAMPLES
 
 LOOKED_AT = 500
-"""Attempts of a pod, the latest: a pod that failed more often is described by these."""
+"""The latest attempts of a pod that are read: of a pod that failed more often, older ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PodAttempt:
     """An attempt to place the pod."""
 
     id: str
@@ -39,84 +39,86 @@ class Tried:
         return self.state.made.get("node")
 
 
-def attempts_at(connection: Connection, pod: str, *, position: int, uid: str | None = None) -> list[Tried]:
+def attempts_at(connection: Connection, pod: str, *, position: int, uid: str | None = None) -> list[PodAttempt]:
     """The attempts to place this pod as they were at a position, the latest first.
 
-    Without a uid, of all pods that bore the name.
+    Without a uid, those of all pods that have had the name.
     """
     ids = latest_attempts(connection, pod, uid=uid, limit=LOOKED_AT)
-    # From their own events: a row of the view says what they have become since.
+    # From their own events, because a row of the view has their present state.
     states = states_as_of(connection, [f"attempt/{it}" for it in ids], position=position)
-    found = [Tried(it, state) for it in ids if isinstance(state := states[f"attempt/{it}"], AttemptState)]
-    return sorted(found, key=lambda it: it.state.last_at, reverse=True)
+    attempts = [PodAttempt(it, state) for it in ids if isinstance(state := states[f"attempt/{it}"], AttemptState)]
+    return sorted(attempts, key=lambda it: it.state.last_at, reverse=True)
 
 
-def past_of(connection: Connection, tried: Sequence[Tried], *, position: int) -> dict[str, Any] | None:
-    """The last attempt, and where that found a node, what became of it; None where there was none."""
-    if not tried:
+def last_attempt(
+    connection: Connection, attempts: Sequence[PodAttempt], *, position: int
+) -> dict[str, Any] | None:
+    """The last attempt, and, if it found a node, its binding; None where there was no attempt."""
+    if not attempts:
         return None
-    last, made = tried[0], tried[0].state.made
-    detail = made["detail"]
-    told: dict[str, Any] = {
+    last, result = attempts[0], attempts[0].state.made
+    detail = result["detail"]
+    answer: dict[str, Any] = {
         "attempt": last.id,
         "outcome": last.outcome,
         "at": rfc3339(last.state.last_at),
         "since": rfc3339(last.state.first_at),
         "times": last.state.times,
         "decidedAt": last.state.decided_at,
-        "decider": made["decider"],
+        "decider": result["decider"],
         "message": detail.get("message", ""),
         "reasons": detail.get("reasons", []),
     }
     if last.outcome in (PLANNED, FAILED):
-        told |= {
+        answer |= {
             "node": last.node,
             "score": detail.get("score"),
             "scores": detail.get("scores", {}),
             "runnersUp": detail.get("runnersUp", []),
             "binding": _binding(connection, last.id, position),
         }
-    return told
+    return answer
 
 
-def failing(tried: Sequence[Tried]) -> dict[str, Any] | None:
-    """Decisions that came to nothing, by node and what was said; None unless the last that ended is one of them.
+def repeated_failures(attempts: Sequence[PodAttempt]) -> dict[str, Any] | None:
+    """Decisions whose bindings failed, by node and message; None unless the last that ended is one of them.
 
-    One that is under way has not ended: it is no reason to believe that this time all will go well.
+    A binding that is under way has not ended, and does not count as a success.
     """
-    ended = [it for it in tried if it.outcome != PLANNED]
+    ended = [it for it in attempts if it.outcome != PLANNED]
     if not ended or ended[0].outcome != FAILED:
         return None
-    failed = [it for it in ended if it.outcome == FAILED]
-    groups: dict[tuple[Any, ...], list[Tried]] = {}
-    for it in failed:
-        failure = it.state.made["detail"]["failure"]
-        groups.setdefault((it.node, it.state.made["detail"]["message"], failure.get("words")), []).append(it)
+    failures = [it for it in ended if it.outcome == FAILED]
+    groups: dict[tuple[Any, ...], list[PodAttempt]] = {}
+    for it in failures:
+        details = it.state.made["detail"]["failure"]
+        groups.setdefault((it.node, it.state.made["detail"]["message"], details.get("words")), []).append(it)
     return {
-        "times": len(failed),
-        "since": rfc3339(_failed_at(failed[-1])),
-        "last": rfc3339(_failed_at(failed[0])),
-        "nodes": [_group(mine) for mine in groups.values()],
+        "times": len(failures),
+        "since": rfc3339(_failed_at(failures[-1])),
+        "last": rfc3339(_failed_at(failures[0])),
+        "nodes": [_group(alike) for alike in groups.values()],
     }
 
 
-def _group(mine: Sequence[Tried]) -> dict[str, Any]:
+def _group(attempts: Sequence[PodAttempt]) -> dict[str, Any]:
     """The same failure on the same node, the latest first."""
-    detail = mine[0].state.made["detail"]
+    detail = attempts[0].state.made["detail"]
     failure = detail["failure"]
     return {
-        "node": mine[0].node,
-        "times": len(mine),
-        "since": rfc3339(_failed_at(mine[-1])),
-        "last": rfc3339(_failed_at(mine[0])),
-        "binding": mine[0].id,
+        "node": attempts[0].node,
+        "times": len(attempts),
+        "since": rfc3339(_failed_at(attempts[-1])),
+        "last": rfc3339(_failed_at(attempts[0])),
+        "binding": attempts[0].id,
         "message": detail["message"],
         **{name: failure.get(name) for name in ("stage", "reason", "claim", "volume", "words")},
     }
 
 
-def _failed_at(tried: Tried) -> int:
-    return int(tried.state.made["detail"]["failure"]["at"])
+def _failed_at(attempt: PodAttempt) -> int:
+    return int(attempt.state.made["detail"]["failure"]["at"])
 
 
 def _binding(connection: Connection, id_: str, position: int) -> dict[str, Any] | None:
@@ -132,9 +134,9 @@ def _binding(connection: Connection, id_: str, position: int) -> dict[str, Any] 
     }
 
 
-# Why this node and not that one: what was stored of an attempt when it was made.
+# Why this node and not another: what was stored when the attempt was made.
 
-NOTHING_TRIED = 'nothing was tried for pod "{pod}" up to then'
+NOTHING_TRIED = 'there was no attempt for pod "{pod}" up to then'
 
 
 def attempts_of(connection: Connection, pod: str, within: Window, *, after: str | None, limit: int) -> Answer:
@@ -149,7 +151,7 @@ def attempts_of(connection: Connection, pod: str, within: Window, *, after: str 
 
 
 def why(connection: Connection, attempt: str, *, node: str | None = None) -> Item:
-    """What was decided, on what, and against which nodes; with a node, what was decided about that one."""
+    """An attempt: its decision, its reasons and the refused nodes; with `node`, also the verdict on that node."""
     row = decision_audit.attempt(connection, attempt)
     if row is None:
         raise UnknownError(
@@ -160,53 +162,55 @@ def why(connection: Connection, attempt: str, *, node: str | None = None) -> Ite
 
 
 def why_named(connection: Connection, name: str, *, node: str | None = None) -> Item:
-    """Of the attempt of that name, else of the pod of that name in the namespace that is meant where none is."""
+    """The attempt with that id, or else the last attempt for the pod of that name in the default namespace."""
     if decision_audit.attempt(connection, name) is not None:
         return why(connection, name, node=node)
     pod = f"{DEFAULT_NAMESPACE}/{name}"
     item = why_pod(connection, pod, position=read_head(connection).position, node=node)
     if item is None:
         raise UnknownError(
-            f'there is no attempt "{name}", and nothing was tried for pod "{pod}"; '
+            f'there is no attempt "{name}", and there was no attempt for pod "{pod}"; '
             "list attempts with: volsched audit attempts POD"
         )
     return item
 
 
 def why_pod(connection: Connection, pod: str, *, position: int, node: str | None = None) -> Item | None:
-    """The same of a pod's last attempt at a position, with the failures if it kept failing; None: it had none.
+    """The last attempt for a pod up to a position, with the failures if it kept failing; None: there was none.
 
-    Where the name was borne by several pods, of the last of them.
+    Where several pods have had the name, it is about the last of them.
     """
-    tried = attempts_at(connection, pod, position=position)
-    if not tried:
+    attempts = attempts_at(connection, pod, position=position)
+    if not attempts:
         return None
-    mine = [it for it in tried if it.state.made["pod_uid"] == tried[0].state.made["pod_uid"]]
-    item = _item(mine[0].id, mine[0].state) | {"failing": failing(mine)}
+    of_last_pod = [it for it in attempts if it.state.made["pod_uid"] == attempts[0].state.made["pod_uid"]]
+    item = _item(of_last_pod[0].id, of_last_pod[0].state) | {"failing": repeated_failures(of_last_pod)}
     return item if node is None else item | {"asked": node, "verdict": verdict(item, node)}
 
 
 def verdict(item: Item, node: str) -> str:
-    """What the attempt says of a node. It keeps the reasons by set of nodes and names a few of each."""
+    """What the attempt says of a node. It stores each reason with the number of nodes and the names of a few."""
     if node == item["node"]:
         chosen = f"{node} was chosen with score {item['score']}"
         return f"{chosen}, and its binding failed: {item['message']}" if item.get("failure") else chosen
     for other in item["runnersUp"]:
         if other["node"] == node:
-            return f"{node} would have done, with score {other['score']} against {item['score']} of {item['node']}"
+            return (
+                f"{node} would have fitted, with score {other['score']} against {item['score']} of {item['node']}"
+            )
     refusals = [it["reason"] for it in item["reasons"] if node in it["some"]]
     if refusals:
         return f"{node} was refused: {'; '.join(refusals)}"
     if item["node"] is None and len(item["reasons"]) == 1:
-        return f"{node}, if it was there, was refused like all others: {item['reasons'][0]['reason']}"
-    kept = f"the attempt names {RUNNERS_UP} runners-up and {EXAMPLES} nodes of each refusal"
+        return f"{node}, if it existed, was refused like all others: {item['reasons'][0]['reason']}"
+    limits = f"the attempt names {RUNNERS_UP} runners-up and {EXAMPLES} nodes of each refusal"
     groups = [f"{it['nodes']} refused: {it['reason']}" for it in item["reasons"]]
     worse = (
         [f"or had a score below {item['runnersUp'][-1]['score']}"] if len(item["runnersUp"]) == RUNNERS_UP else []
     )
-    possible = "; ".join([*groups, *worse]) or "nothing was kept of other nodes"
-    now = f"judge it as things are now with: volsched explain pod {item['pod']} --node {node}"
-    return f"{node} is not named ({kept}); it is among these: {possible}; {now}"
+    possible = "; ".join([*groups, *worse]) or "nothing is stored about other nodes"
+    advice = f"decide it again as of now with: volsched explain pod {item['pod']} --node {node}"
+    return f"{node} is not named ({limits}); it is among these: {possible}; {advice}"
 
 
 def _state(row: Row[Any]) -> AttemptState:
@@ -214,13 +218,13 @@ def _state(row: Row[Any]) -> AttemptState:
 
 
 def _item(id_: str, state: AttemptState) -> Item:
-    detail, made = state.made["detail"], state.made
+    detail, attempt = state.made["detail"], state.made
     failure = detail.get("failure")
     return {
         "attempt": id_,
-        "pod": made["pod"],
-        "outcome": made["outcome"],
-        "node": made.get("node"),
+        "pod": attempt["pod"],
+        "outcome": attempt["outcome"],
+        "node": attempt.get("node"),
         "message": detail.get("message") or None,
         "score": detail.get("score"),
         "scores": detail.get("scores"),
@@ -231,5 +235,5 @@ def _item(id_: str, state: AttemptState) -> Item:
         "lastAt": time_text(state.last_at),
         "count": state.times,
         "decidedAt": state.decided_at,
-        "decider": made["decider"],
+        "decider": attempt["decider"],
     }

@@ -1,1 +1,1 @@
-"""The timeline of an object: events as text, causes, moments, volume history, differences."""
+"""The history of an object: events as text, causes, times, whom a volume served, differences between two times."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from volsched.kube.problems import shortened
 from volsched.log.events.catalogue import CATALOGUE, StateChange
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
@@ -16,14 +17,14 @@ PARTS_SHOWN = 6
 LONGEST_VALUE = 60
 LONGEST_MESSAGE = 200
 REFERENCES = frozenset({"claimRef", "involvedObject"})
-"""Parts of a manifest that name an object: told as its name."""
+"""Fields of a manifest that refer to an object: its name is shown."""
 OWNERS = "metadata.managedFields"
-"""Who owns which field: bookkeeping of server-side apply, which says nothing of what was changed."""
+"""Who owns which field: bookkeeping of server-side apply, which is no change of the object."""
 SHORTER = {"metadata.annotations": "annotation ", "metadata.labels": "label "}
 
 
 def words_of(event: Event) -> str:
-    """What happened; a type that this program does not know is shown by its name alone."""
+    """What happened; an event of an unknown type is shown by its type alone."""
     entry = CATALOGUE.get(event.type)
     data: Data = orjson.loads(event.data)
     if event.type in _CLUSTER_WORDS:
@@ -57,7 +58,7 @@ def patch_words(patch: Data) -> str:
 
 
 def change_words(before: ObjectState | None, after: ObjectState | None, patch: Data) -> str:
-    """What became of an object between two moments."""
+    """What happened to an object between two moments."""
     if after is None or after.manifest is None:
         return "deleted"
     return patch_words(patch) if before is not None and before.manifest is not None else "created"
@@ -83,7 +84,7 @@ def _part(path: str, value: Any) -> str:
 def _condition(condition: Data) -> str:
     """`PodScheduled=False (Unschedulable): 0/3 nodes are available`."""
     reason = f" ({condition['reason']})" if condition.get("reason") else ""
-    message = f": {_cut(str(condition['message']), LONGEST_MESSAGE)}" if condition.get("message") else ""
+    message = f": {shortened(str(condition['message']), LONGEST_MESSAGE)}" if condition.get("message") else ""
     return f"{condition.get('type')}={condition['status']}{reason}{message}"
 
 
@@ -91,48 +92,44 @@ def _value(value: Any) -> str:
     if isinstance(value, dict) and "name" in value:
         return "/".join(str(value[it]) for it in ("namespace", "name") if value.get(it))
     if isinstance(value, list) and value and all(isinstance(it, dict) and "name" in it for it in value):
-        return _cut(", ".join(str(it["name"]) for it in value), LONGEST_VALUE)
+        return shortened(", ".join(str(it["name"]) for it in value), LONGEST_VALUE)
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return _cut(text, LONGEST_VALUE)
+    return shortened(text, LONGEST_VALUE)
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _planned(data: Data) -> str:
+def _plan_words(data: Data) -> str:
     legs = ", ".join(f"{it['claim']} → {it.get('volume') or 'a new volume'}" for it in data["legs"])
     return f"planned for pod {data['pod']} on {data['node']}" + (f": {legs}" if legs else "")
 
 
-def _moved(data: Data) -> str:
+def _move_words(data: Data) -> str:
     until = f" until {rfc3339(data['deadline'])}" if data.get("deadline") is not None else ""
     return f"binding {data['state']}{until}"
 
 
-def _leg(data: Data) -> str:
+def _leg_words(data: Data) -> str:
     volume = f" with {data['volume']}" if data.get("volume") else ""
     return f"leg {data['leg']} {data['state']}{volume}"
 
 
-def _attempt(data: Data) -> str:
+def _attempt_words(data: Data) -> str:
     where = f" on {data['node']}" if data.get("node") else ""
     return f"attempt for pod {data['pod']}: {data['outcome']}{where}"
 
 
-def _issued(data: Data) -> str:
+def _token_words(data: Data) -> str:
     where = f" in {', '.join(data['namespaces'])}" if data.get("namespaces") is not None else ""
     return f"token issued: {', '.join(data['roles'])}{where}"
 
 
-def _gap(data: Data) -> str:
+def _gap_words(data: Data) -> str:
     since = f"since {rfc3339(data['since'])}" if data.get("since") is not None else "for an unknown time"
-    return f"gap: {data['kind']} was not heard of {since}; what came and went in it is not known"
+    return f"gap: {data['kind']} was not observed {since}; what changed in that time is not known"
 
 
 _CLUSTER_WORDS: Mapping[str, Callable[[Data], str]] = {
     "ClusterAttached": lambda data: f"observes cluster {data['uid']} at {data['url']}",
-    "MirrorGap": _gap,
+    "MirrorGap": _gap_words,
     "ClusterRestored": lambda data: (
         f"the cluster was restored from a backup: version {data['before']} became {data['after']}"
     ),
@@ -147,14 +144,14 @@ _WORDS: Mapping[StateChange, Callable[[Data], str]] = {
     StateChange.DELETE: lambda _: "deleted",
     StateChange.ASSUME: lambda data: f"assumed: {patch_words(data['patch'])}",
     StateChange.FREE: lambda _: "assumption taken off",
-    StateChange.PLAN: _planned,
-    StateChange.MOVE_BINDING: _moved,
-    StateChange.MOVE_LEG: _leg,
-    StateChange.ATTEMPT: _attempt,
+    StateChange.PLAN: _plan_words,
+    StateChange.MOVE_BINDING: _move_words,
+    StateChange.MOVE_LEG: _leg_words,
+    StateChange.ATTEMPT: _attempt_words,
     StateChange.FAIL: lambda data: f"attempt failed in {data['stage']}: {data.get('claim') or 'the pod'}",
     StateChange.REPEAT: lambda _: "attempt repeated with the same outcome",
     StateChange.NOTE: lambda data: f"effect {data['effect']} {data['done']}",
-    StateChange.ISSUE: _issued,
+    StateChange.ISSUE: _token_words,
     StateChange.REVOKE: lambda _: "token revoked",
     StateChange.ASK: lambda data: f"asked: {data['question']}",
     StateChange.TAKE_AWAY: lambda data: f"lease taken from {data['holder']}",

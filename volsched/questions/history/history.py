@@ -1,4 +1,4 @@
-"""The timeline of an object or binding, what led to an event, and how the world differs between positions."""
+"""The history of an object or binding, the causes of an event, and how the store differs between positions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ import orjson
 from sqlalchemy import Connection
 
 from volsched.kube.patches import difference
+from volsched.log.base import archived, newest_snapshot, read_base
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, OBSERVED_CLUSTER, kind_called, noun_and_key
@@ -40,12 +41,17 @@ def history(connection: Connection, stream: str, within: Window, *, after: str |
     """All events of a stream in a window."""
     events = stream_page(connection, stream, within, after=number_in(after), limit=limit + 1)
     if not events and after is None and not stream_page(connection, stream, EVERYTHING, limit=1):
-        raise UnknownError(f"nothing is known of {stream}; see what there was with: volsched diff --from 0")
-    return told(connection, events, limit, token="version")
+        base = read_base(connection)
+        if newest_snapshot(connection, stream, position=base.position) is not None:
+            raise archived(connection, f"the history of {stream}", base)
+        raise UnknownError(
+            f"nothing is known of {stream}; see what there was with: volsched diff --from {base.position}"
+        )
+    return event_page(connection, events, limit, token="version")
 
 
 def with_gaps(connection: Connection, answer: Answer, kind: str, within: Window) -> Answer:
-    """A page of an object's history, with what was not heard of its kind; only what is observed has gaps."""
+    """A page of an object's history, with the gaps in the observation of its kind, if the cluster is observed."""
     if not answer.items:
         return answer
     first = answer.items[0]["position"]
@@ -56,33 +62,37 @@ def with_gaps(connection: Connection, answer: Answer, kind: str, within: Window)
 
 
 def changes(connection: Connection, stream: str, within: Window, *, after: str | None, limit: int) -> Answer:
-    """Who changed an object: its history, with the command that an actor ran; assumptions change nothing."""
+    """Who changed an object, and with which command: its history without assumptions, which change nothing."""
     answer = history(connection, stream, within, after=after, limit=limit)
     items = [_with_command(item) for item in answer.items if not item["type"].endswith(("Assumed", "Freed"))]
     return Answer(items=items, after=answer.after)
 
 
-def of_binding(connection: Connection, binding: str, within: Window, *, after: str | None, limit: int) -> Answer:
+def binding_history(
+    connection: Connection, binding: str, within: Window, *, after: str | None, limit: int
+) -> Answer:
     """Everything that was done for a binding, over all streams."""
     events = binding_page(connection, binding, within, after=number_in(after), limit=limit + 1)
     if not events and after is None and not binding_page(connection, binding, EVERYTHING, limit=1):
-        # Of an attempt that found no node there is nothing but itself.
-        events = [it for it in _attempt(connection, binding) if within.first <= it.position <= within.last]
-    return told(connection, events, limit)
+        # An attempt that found no node has no binding, only its own events.
+        events = [it for it in _attempt_events(connection, binding) if within.first <= it.position <= within.last]
+    return event_page(connection, events, limit)
 
 
 def interventions(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
     """What people did with the command line and over HTTP, the latest first."""
     before = None if after is None else number_in(after)
-    answer = told(connection, by_hand(connection, within, before=before, limit=limit + 1), limit)
+    answer = event_page(connection, by_hand(connection, within, before=before, limit=limit + 1), limit)
     return Answer(items=[_with_command(item) for item in answer.items], after=answer.after)
 
 
 def events(connection: Connection, within: Window, parameters: EventSearch) -> Answer:
-    """What the log says of a word, an actor, a kind or a type of event, the latest first. A page may be short, or
-    even empty, and there is more all the same: it looks at so many events and no more."""
+    """The events that match a word, an actor, a kind or a type, the latest first.
+
+    A page examines a limited number of events: it may be short, or even empty, although more follow.
+    """
     nouns = () if parameters.kind is None else (kind_called(parameters.kind).noun,)
-    found, looked = search_events(
+    matches, examined = search_events(
         connection,
         within,
         before=None if parameters.after is None else number_in(parameters.after),
@@ -92,11 +102,11 @@ def events(connection: Connection, within: Window, parameters: EventSearch) -> A
         words=parameters.text,
         limit=parameters.limit,
     )
-    page = told(connection, found, parameters.limit)
-    return Answer(items=page.items, after=None if looked is None else str(looked))
+    page = event_page(connection, matches, parameters.limit)
+    return Answer(items=page.items, after=None if examined is None else str(examined))
 
 
-def told(connection: Connection, events: Sequence[Event], limit: int, *, token: str = "position") -> Answer:
+def event_page(connection: Connection, events: Sequence[Event], limit: int, *, token: str = "position") -> Answer:
     """At most `limit` of the events, with their causes."""
     shown = events[:limit]
     causes = events_at(connection, {it.cause for it in shown if it.cause is not None})
@@ -122,12 +132,12 @@ def entry(event: Event, cause: Event | None = None) -> Item:
 
 
 HTTP_ACTORS = ("api", "token", "cert")
-"""First parts of the actors of whoever writes over HTTP, as kubectl does."""
+"""First parts of the actors of clients that write over HTTP, such as kubectl."""
 
 
 def _with_command(item: Item) -> Item:
-    """`cli/VERB/USER` is what a person did with the command line, `token/NAME` and others what somebody did over
-    HTTP; all other actors are parts of the system."""
+    """The actor `cli/VERB/USER` is a person at the command line, `token/NAME` and the like are clients over HTTP;
+    all other actors are parts of the system."""
     part, *rest = item["actor"].split("/")
     if part in HTTP_ACTORS and rest:
         return {**item, "who": "/".join(rest), "command": "http"}
@@ -136,7 +146,7 @@ def _with_command(item: Item) -> Item:
     return {**item, "who": rest[1] if len(rest) > 1 else None, "command": rest[0] if rest else None}
 
 
-# How the world differs between two positions: every object that was made, changed or deleted in between.
+# How the store differs between two positions: every object that was created, changed or deleted in between.
 
 QUIET = frozenset({"notice"})
 """Nouns that are left out unless they are asked for."""
@@ -147,27 +157,27 @@ def world_diff(
 ) -> Answer:
     """The objects that differ between the position before the window and its end, by their first change in it.
 
-    A page looks at so many events and no more, and what was changed back is left out: it may be short, or even
-    empty, and there is more all the same.
+    A page examines a limited number of events, and what was changed back is left out: it may be short, or even
+    empty, although more follow.
     """
     nouns = frozenset({noun}) if noun is not None else KIND_OF_NOUN.keys() - QUIET
-    firsts, looked = first_changes(connection, within, nouns=nouns, after=number_in(after), limit=limit)
+    firsts, examined = first_changes(connection, within, nouns=nouns, after=number_in(after), limit=limit)
     streams = [it.stream for it in firsts]
     old = states_as_of(connection, [it.stream for it in firsts if it.version > 1], position=within.first - 1)
     until_now = within.last == read_head(connection).position
     new = (
         objects_now(connection, streams) if until_now else states_as_of(connection, streams, position=within.last)
     )
-    changes = (_changed(it, _object(old.get(it.stream)), _object(new.get(it.stream))) for it in firsts)
+    changes = (_difference_item(it, _object(old.get(it.stream)), _object(new.get(it.stream))) for it in firsts)
     items = [item for item in changes if item is not None]
-    return Answer(items=items, after=str(looked) if looked < within.last else None)
+    return Answer(items=items, after=str(examined) if examined < within.last else None)
 
 
-def _changed(first: Event, before: ObjectState | None, after: ObjectState | None) -> Item | None:
+def _difference_item(first: Event, before: ObjectState | None, after: ObjectState | None) -> Item | None:
     old = None if before is None else before.manifest
     new = None if after is None else after.manifest
     patch = difference(old or {}, new or {})
-    if (old is None) == (new is None) and _says_nothing(patch):
+    if (old is None) == (new is None) and _is_empty(patch):
         return None
     noun, key = noun_and_key(first.stream)
     change = "created" if old is None else "deleted" if new is None else "changed"
@@ -181,26 +191,29 @@ def _changed(first: Event, before: ObjectState | None, after: ObjectState | None
     }
 
 
-def _says_nothing(patch: Mapping[str, Any]) -> bool:
-    """An empty map is as good as none: taking the last annotation off leaves one behind."""
-    return all(isinstance(value, dict) and _says_nothing(value) for value in patch.values())
+def _is_empty(patch: Mapping[str, Any]) -> bool:
+    """An empty map is no difference: removing the last annotation leaves one behind."""
+    return all(isinstance(value, dict) and _is_empty(value) for value in patch.values())
 
 
 def _object(state: State | None) -> ObjectState | None:
     return state if isinstance(state, ObjectState) else None
 
 
-# What led to an event and what it led to, as a tree.
+# The causes and the consequences of an event, as a tree.
 
 
 def causation(connection: Connection, position: int, *, limit: int) -> Answer:
-    """The chain of causes from the first one on, the event itself, and all that followed from it.
+    """The chain of causes from the first one on, the event itself, and all its consequences.
 
-    Items stand in the order of a tree, each with its depth; with more than `limit` the deepest are left out.
+    Items are in the order of a tree, each with its depth; of more than `limit`, the deepest are left out.
     """
     event = events_at(connection, {position}).get(position)
     if event is None:
-        raise UnknownError(f"there is no event at position {position}; volsched history shows those there are")
+        base = read_base(connection)
+        if 0 < position <= base.position:
+            raise archived(connection, f"position {position}", base)
+        raise UnknownError(f"there is no event at position {position}; volsched history shows the positions")
     above = _causes(connection, event, limit)
     below = _consequences(connection, event, limit + 1)
     count = sum(map(len, below.values()))
@@ -210,21 +223,21 @@ def causation(connection: Connection, position: int, *, limit: int) -> Answer:
 
 
 def causes_of_binding(connection: Connection, binding: str, *, limit: int) -> Answer:
-    """Everything that was done for a binding, each event below the one it followed from."""
+    """Everything that was done for a binding, each event below its cause."""
     page = binding_page(connection, binding, EVERYTHING, limit=limit + 1)
-    events = page[:limit] or _attempt(connection, binding)
-    known = {it.position for it in events}
+    events = page[:limit] or _attempt_events(connection, binding)
+    positions = {it.position for it in events}
     below: dict[int, list[Event]] = {}
     for it in events:
-        if it.cause in known:
+        if it.cause in positions:
             below.setdefault(it.cause or 0, []).append(it)
-    roots = (it for it in events if it.cause not in known)
+    roots = (it for it in events if it.cause not in positions)
     items = [item for it in roots for item in _tree(it, below, 0, role="event")]
     return Answer(items=items, cut=len(page) > limit)
 
 
-def _attempt(connection: Connection, id_: str) -> list[Event]:
-    """Instead of a binding, which has the id of its attempt: the attempt from which none came."""
+def _attempt_events(connection: Connection, id_: str) -> list[Event]:
+    """The events of an attempt that led to no binding; a binding has the id of its attempt."""
     events = list(read_stream(connection, f"{ATTEMPT}/{id_}"))
     if not events:
         raise UnknownError(f'there is no binding "{id_}"; see volsched audit node NODE, or in-flight')
@@ -232,7 +245,7 @@ def _attempt(connection: Connection, id_: str) -> list[Event]:
 
 
 def _causes(connection: Connection, event: Event, limit: int) -> list[Event]:
-    """From the first cause to the last before the event; what is archived is the end of the chain."""
+    """The causes of an event, the first one first; the chain ends where events were archived."""
     causes: list[Event] = []
     while event.cause is not None and len(causes) < limit:
         cause = events_at(connection, {event.cause}).get(event.cause)
@@ -244,7 +257,7 @@ def _causes(connection: Connection, event: Event, limit: int) -> list[Event]:
 
 
 def _consequences(connection: Connection, event: Event, limit: int) -> dict[int, list[Event]]:
-    """Position → the events that it directly led to, generation by generation."""
+    """Position → the events that the event there caused directly, generation by generation."""
     children_of: dict[int, list[Event]] = {}
     generation, count = [event.position], 0
     while generation and count < limit:
@@ -266,36 +279,39 @@ def _item(event: Event, depth: int, *, role: str) -> Item:
     return {"depth": depth, "role": role, "tree": f"{'· ' * depth}{subject_of(event)}: {fields['what']}", **fields}
 
 
-# How `history` and `diff` are asked of a store.
+# The handlers of `history` and `diff`.
 
 
 def timeline(context: QuestionContext, parameters: Timeline) -> Answer:
     with context.window(parameters) as (connection, within):
         if parameters.noun == BINDING:
-            return of_binding(
+            return binding_history(
                 connection,
                 full_id(look_at_head(connection), parameters.named, parameters.name),
                 within,
-                **parameters.rest,
+                **parameters.page,
             )
-        with context.known(connection, parameters.named, parameters.key):
-            answer = history(connection, f"{parameters.noun}/{parameters.key}", within, **parameters.rest)
+        with context.with_suggestions(connection, parameters.named, parameters.key):
+            answer = history(connection, f"{parameters.noun}/{parameters.key}", within, **parameters.page)
         return with_gaps(connection, answer, parameters.named.title, within)
 
 
 def diff(context: QuestionContext, parameters: Diff) -> Answer:
     named = None if parameters.kind is None else kind_called(parameters.kind)
     if named is not None and not named.is_object:
-        raise MomentError(f"{named.plural} are no objects; ask for them under audit")
+        raise MomentError(f"{named.plural} are no objects; see: volsched audit --help")
     with context.database.read() as connection:
         first = position_of(connection, parameters.begin, now=context.now)
         last = position_of(connection, parameters.end, now=context.now)
         if first > last:
-            raise MomentError(f"--from {parameters.begin} is later than --to {parameters.end}; change them over")
+            raise MomentError(f"--from {parameters.begin} is later than --to {parameters.end}; swap them")
+        base = read_base(connection)
+        if first < base.position:
+            raise archived(connection, f"position {first}", base)
         within = window(connection, first=first + 1, last=last)
         noun = None if named is None else named.noun
         page = world_diff(connection, within, noun=noun, after=parameters.after, limit=parameters.limit)
         while not page.items and page.after is not None:
-            # A page looks at a few thousand events; where none of them made a difference, it is empty.
+            # A page examines a few thousand events; where none of them makes a difference, it is empty.
             page = world_diff(connection, within, noun=noun, after=page.after, limit=parameters.limit)
         return page

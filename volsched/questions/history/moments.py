@@ -1,4 +1,4 @@
-"""What people mean by a time or a position of the log: `1234`, `2025-11-16T22:00:00Z`, `1h30m` for as long ago,
+"""Times and positions of the log as people write them: `1234`, `2025-11-16T22:00:00Z`, `1h30m` for as long ago,
 `2 hours ago`, `yesterday 14:00`, `last tuesday`."""
 
 import re
@@ -6,6 +6,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from sqlalchemy import Connection
 
+from volsched.log.base import archives_text, read_base
 from volsched.log.reads.as_of import AsOf, look_at_head
 from volsched.log.reads.event_audit import Window, position_since, window
 from volsched.log.reads.tail import event, position_at, read_head
@@ -26,28 +27,28 @@ _DAY = re.compile(
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_NUMBER = 18
-"""Digits of a position; no log is longer."""
+"""Digits of a position, at most."""
 
 
 def read_duration(text: str) -> int | None:
-    """Microseconds of `90s`, `15m`, `2h`, `1h30m`, `7d`, `4w`; None where it is none."""
+    """Microseconds of `90s`, `15m`, `2h`, `1h30m`, `7d`, `4w`; None where the text is no length of time."""
     if _DURATION.fullmatch(text) is None:
         return None
     return sum(int(count) * UNITS[unit] for count, unit in _PART.findall(text)) * SECOND
 
 
 def duration_of(text: str) -> int:
-    """The same; MomentError where it is none."""
-    found = read_duration(text)
-    if found is None:
+    """As `read_duration`; MomentError where the text is no length of time."""
+    length = read_duration(text)
+    if length is None:
         raise MomentError(
             f'"{text[:80]}" is no length of time; write a number and s, m, h, d or w, such as 7d or 1h30m'
         )
-    return found
+    return length
 
 
 def time_of(text: str, *, now: int, zone: tzinfo | None = UTC) -> int:
-    """Microseconds since 1970; what names no zone is in this one, None being that of the machine."""
+    """Microseconds since 1970; a time without a zone is in `zone`, or, where that is None, in the machine's."""
     ago = read_duration(text.removesuffix(" ago"))
     if ago is not None:
         return now - ago
@@ -61,7 +62,7 @@ def time_of(text: str, *, now: int, zone: tzinfo | None = UTC) -> int:
 
 
 def spoken_time(text: str, *, now: int, zone: tzinfo | None) -> int:
-    """The same, also of what people say where their zone is known: `2 hours ago`, `yesterday 14:00`."""
+    """As `time_of`, and also for words: `2 hours ago`, `yesterday 14:00`."""
     words = " ".join(text.lower().split())
     ago = _ago(words)
     if ago is not None:
@@ -71,24 +72,24 @@ def spoken_time(text: str, *, now: int, zone: tzinfo | None) -> int:
 
 
 def _microseconds(moment: datetime, zone: tzinfo | None) -> int:
-    return (_placed(moment, zone) - EPOCH) // timedelta(microseconds=1)
+    return (_with_zone(moment, zone) - EPOCH) // timedelta(microseconds=1)
 
 
-def _placed(moment: datetime, zone: tzinfo | None) -> datetime:
+def _with_zone(moment: datetime, zone: tzinfo | None) -> datetime:
     if moment.tzinfo is not None:
         return moment
-    # Without a zone, Python takes that of the machine, with its summer time of that day.
+    # Without a zone, Python takes the machine's, with the summer time of that day.
     return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
 
 
 def _ago(words: str) -> int | None:
-    """Of `2h`, `2h ago`, `2 hours ago`, `1 hour 30 minutes ago`, `an hour ago`, `now`."""
+    """Reads `2h`, `2h ago`, `2 hours ago`, `1 hour 30 minutes ago`, `an hour ago`, `now`."""
     if words == "now":
         return 0
     bare = words.removesuffix(" ago")
-    found = read_duration(bare)
-    if found is not None or bare == words:
-        return found
+    length = read_duration(bare)
+    if length is not None or bare == words:
+        return length
     parts = list(_WORDY.finditer(bare))
     if not parts or "".join(it[0] for it in parts) != bare:
         return None
@@ -97,26 +98,26 @@ def _ago(words: str) -> int | None:
 
 
 def _day(words: str, now: datetime) -> datetime | None:
-    """Of `today 09:00`, `yesterday`, `last tuesday 14:00`, `tuesday`, `14:00`; a day alone is its beginning."""
-    found = _DAY.fullmatch(words)
-    if not words or found is None:
+    """Reads `today 09:00`, `yesterday`, `last tuesday 14:00`, `tuesday`, `14:00`; a day alone is its beginning."""
+    match = _DAY.fullmatch(words)
+    if not words or match is None:
         return None
     try:
-        clock = time.fromisoformat((found["clock"] or "00:00").rjust(5, "0"))
+        clock = time.fromisoformat((match["clock"] or "00:00").rjust(5, "0"))
     except ValueError:
         return None
-    back = _days_back(found["day"] or "today", found["weekday"], clock, now)
+    back = _days_back(match["day"] or "today", match["weekday"], clock, now)
     return None if back is None else datetime.combine(now.date() - timedelta(days=back), clock)
 
 
 def _days_back(day: str, weekday: str | None, clock: time, now: datetime) -> int | None:
     if day in ("today", "yesterday"):
         return int(day == "yesterday")
-    named = [number for number, name in enumerate(_WEEKDAYS) if name.startswith(weekday or "?")]
-    if len(named) != 1:
+    numbers = [number for number, name in enumerate(_WEEKDAYS) if name.startswith(weekday or "?")]
+    if len(numbers) != 1:
         return None
-    back = (now.weekday() - named[0]) % 7
-    # Today's is meant where it has passed, and nobody says "last".
+    back = (now.weekday() - numbers[0]) % 7
+    # Today is meant if the time has passed and the text does not say "last".
     return 7 if back == 0 and (day.startswith("last ") or clock > now.time()) else back
 
 
@@ -125,19 +126,19 @@ def is_position(text: str) -> bool:
 
 
 def position_of(connection: Connection, text: str | None, *, now: int) -> int:
-    """A number, the last position at a time, or that of the log's end; UnknownError where it is not there yet."""
+    """A number, the last position at a time, or the log's end; UnknownError for a number beyond the end."""
     end = read_head(connection).position
     if text is None:
         return end
     if not is_position(text):
         return position_at(connection, time_of(text, now=now))
     if int(text) > end:
-        raise UnknownError(f"position {text} is not there yet; the log ends at {end}")
+        raise UnknownError(f"position {text} does not exist yet; the log ends at {end}")
     return int(text)
 
 
 def look_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[Look, int]:
-    """The store now or then, and what ages are counted to: of the past, the moment that is asked about, of a
+    """The store now or then, and the time that ages are counted to: for a time in the past that time, for a
     position the time of its event."""
     if as_of is None:
         return look_at_head(connection), now
@@ -148,10 +149,22 @@ def look_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[Loo
     return AsOf(connection, position), now if last is None else last.at
 
 
+def archived_part(connection: Connection, *, since: str | None, now: int) -> str | None:
+    """What a window that begins then cannot show, because it is archived."""
+    base = read_base(connection)
+    if base.position == 0:
+        return None
+    if since is not None:
+        is_in_log = int(since) > base.position if is_position(since) else time_of(since, now=now) > base.at
+        if is_in_log:
+            return None
+    return f"what was before position {base.position + 1} is archived: {archives_text(connection)}"
+
+
 def window_of(
     connection: Connection, *, since: str | None, until: str | None, as_of: str | None = None, now: int
 ) -> Window:
-    """The part of the history between two moments; `as_of` is another word for its end."""
+    """The part of the history between two moments; `as_of` is another name for `until`."""
     if until is not None and as_of is not None:
         raise MomentError("--until and --as-of mean the same end of the history; give one of them")
     first = None

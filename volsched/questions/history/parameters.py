@@ -27,11 +27,11 @@ class EventSearch(WindowParameters):
         str | None, option("--kind", metavar="KIND"), Field(description="Only events of objects of this kind.")
     ] = None
     actor: Annotated[str, option("--actor"), Field(description="Part of the name of who did it.")] = ""
-    type: Annotated[str, option("--type"), Field(description="Only events of this type, as LegMoved.")] = ""
+    type: Annotated[str, option("--type"), Field(description="Only events of this type, such as LegMoved.")] = ""
     text: Annotated[
         str,
         option("--text"),
-        Field(description="Part of the object's name, or of what was written."),
+        Field(description="Part of the object's name, or of the data that was written."),
     ] = ""
 
 
@@ -49,5 +49,5 @@ class Diff(PageParameters):
     end: Annotated[
         str | None,
         option("--to", metavar="TIME", query="to"),
-        Field(description="The second moment; else now."),
+        Field(description="The second moment; without it, now."),
     ] = None

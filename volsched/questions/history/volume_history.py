@@ -1,4 +1,4 @@
-"""Whom a volume served: each time it was given to a claim, until when, and in what state it was handed on."""
+"""The claims that a volume served: from when, until when, and the state of the data at the end."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import Connection
 
-from volsched.kube.manifest import claim_of, spec, status, uid
+from volsched.kube.manifest import CLEAN, claim_of, spec, status, uid
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.reads.event_audit import Window, stream_backwards, stream_forwards, streams_together
@@ -17,12 +17,13 @@ from volsched.questions.audit.answers import Answer, Item, number_in, time_text
 from volsched.questions.history.history import entry
 from volsched.questions.refusals import UnknownError
 
+CLEAN_DATA = CLEAN.lower()
 UNKNOWN_DATA = "unknown, so it counts as dirty"
 NEVER_BOUND = "unused: the claim was never bound to it"
 
 
 class _Holder(NamedTuple):
-    """Key and uid of the claim that a volume belongs to; empty where it has none."""
+    """Key and uid of the claim that a volume is reserved for; empty where there is none."""
 
     claim: str
     uid: str
@@ -33,12 +34,12 @@ class Tenure:
     claim: str
     uid: str
     begun: Event | None
-    """None: that is archived."""
+    """None: the event is archived."""
     ended: Event | None = None
 
 
 def bound_at(connection: Connection, volume: str, *, position: int) -> Item:
-    """What a volume was bound to at a position, since when and by whom."""
+    """The claim that a volume was bound to at a position, since when and by whom."""
     stream = f"volume/{volume}"
     state = state_as_of(connection, stream, position=position)
     if not isinstance(state, ObjectState):
@@ -46,7 +47,9 @@ def bound_at(connection: Connection, volume: str, *, position: int) -> Item:
     if state.manifest is None:
         raise UnknownError(f'volume "{volume}" was deleted by then; see volsched history pv {volume}')
     holder = _holder(state)
-    since = next((it for it in stream_backwards(connection, stream, version=state.version) if _gives(it)), None)
+    since = next(
+        (it for it in stream_backwards(connection, stream, version=state.version) if _writes_claim_ref(it)), None
+    )
     item: Item = {
         "volume": volume,
         "position": position,
@@ -55,15 +58,15 @@ def bound_at(connection: Connection, volume: str, *, position: int) -> Item:
         "claimUid": holder.uid or None,
         "assumedBy": state.assumed.binding if state.assumed is not None and state.assumed.rv == state.rv else None,
     }
-    told = None if since is None else entry(since)
+    event = None if since is None else entry(since)
     for name, field in (("since", "at"), ("sincePosition", "position"), ("by", "actor"), ("reason", "reason")):
-        item[name] = None if told is None else told[field]
+        item[name] = None if event is None else event[field]
     item["binding"] = None if since is None else since.binding
     return item
 
 
 def claims_of(connection: Connection, volume: str, within: Window, *, after: str | None, limit: int) -> Answer:
-    """Every claim that a volume served in a window, with whether it was clean when it was handed on."""
+    """Every claim that a volume served in a window, and whether the volume was clean when it left the claim."""
     stream = f"volume/{volume}"
     events = stream_forwards(connection, stream, within, after=number_in(after))
     first = next(events, None)
@@ -72,39 +75,39 @@ def claims_of(connection: Connection, volume: str, within: Window, *, after: str
     if first is None:
         return Answer()
     start = state_as_of(connection, stream, position=first.position - 1)
-    had = None if after is not None else _tenure_at(connection, stream, start)
-    found = list(islice(tenures(start, chain((first,), events), had), limit + 1))
-    shown, more = found[:limit], found[limit].begun if len(found) > limit else None
+    first_tenure = None if after is not None else _tenure_at(connection, stream, start)
+    served = list(islice(tenures(start, chain((first,), events), first_tenure), limit + 1))
+    page, following = served[:limit], served[limit].begun if len(served) > limit else None
     # The page ends before the event that gave the volume to the next claim.
-    token = None if more is None else str(more.version - 1)
-    claims = {it.claim: f"claim/{it.claim}" for it in shown}
+    token = None if following is None else str(following.version - 1)
+    claims = {it.claim: f"claim/{it.claim}" for it in page}
     events_of = streams_together(connection, claims.values())
     items = []
-    for event in shown:
-        stream = claims[event.claim]
-        known = events_of[stream]
+    for tenure in page:
+        stream = claims[tenure.claim]
+        claim_events = events_of[stream]
         before = (
             None
-            if not known or known[0].version == 1
-            else state_as_of(connection, stream, position=known[0].position - 1)
+            if not claim_events or claim_events[0].version == 1
+            else state_as_of(connection, stream, position=claim_events[0].position - 1)
         )
-        items.append(_told(event, data_state(volume, event, known, before)))
+        items.append(_tenure_item(tenure, data_state(volume, tenure, claim_events, before)))
     return Answer(items=items, after=token)
 
 
 def _tenure_at(connection: Connection, stream: str, state: State | None) -> Tenure | None:
-    """Whom the volume serves already where the events begin."""
+    """The claim that the volume serves already where the events begin."""
     holder = _holder(state)
     if state is None or not holder.claim:
         return None
-    begun = (it for it in stream_backwards(connection, stream, version=state.version) if _gives(it))
+    begun = (it for it in stream_backwards(connection, stream, version=state.version) if _writes_claim_ref(it))
     return Tenure(*holder, next(begun, None))
 
 
 def tenures(start: State | None, events: Iterable[Event], current: Tenure | None = None) -> Iterator[Tenure]:
-    """Each claim that the volume was given to, once it was given on or the events end.
+    """Each claim that the volume served, when it leaves the claim or the events end.
 
-    `current` is the claim that has it at the start, unless that is listed already.
+    `current` is the claim that has the volume at the start, unless an earlier page lists it.
     """
     state, holder = start, _holder(start)
     for event in events:
@@ -132,13 +135,13 @@ def _holder(state: State | None) -> _Holder:
     return _Holder(f"{ref.get('namespace')}/{ref.get('name')}", str(ref.get("uid") or ""))
 
 
-def _gives(event: Event) -> bool:
+def _writes_claim_ref(event: Event) -> bool:
     patch = orjson.loads(event.data).get("patch")
     written = patch.get("spec") if isinstance(patch, Mapping) else None
     return not event.type.endswith("Assumed") and isinstance(written, Mapping) and "claimRef" in written
 
 
-def _told(tenure: Tenure, data_state: str) -> Item:
+def _tenure_item(tenure: Tenure, data_state: str) -> Item:
     begun, ended = tenure.begun, tenure.ended
     return {
         "claim": tenure.claim,
@@ -156,20 +159,20 @@ def _told(tenure: Tenure, data_state: str) -> Item:
 
 
 def data_state(volume: str, tenure: Tenure, events: Sequence[Event], start: State | None = None) -> str:
-    """What the claim said last of its data while it had the volume, by its own events.
+    """The last data state that the claim had while it had the volume, from its own events.
 
-    A claim is mostly gone before its volume is given back, and another may bear its name since.
+    A claim is usually deleted before its volume is released, and another claim may have its name since.
     """
-    state, known, said = start, False, None
+    state, existed, data = start, False, None
     for event in events:
         if tenure.ended is not None and event.position > tenure.ended.position:
             break
         state = fold_event(state, event.position, event.version, event.type, event.schema, event.at, event.data)
         manifest = state.manifest if isinstance(state, ObjectState) else None
         if manifest is not None and tenure.uid in ("", uid(manifest)):
-            known = True
+            existed = True
             if spec(manifest).get("volumeName") == volume:
-                said = str(status(manifest).get("dataState") or "")
-    if known and said is None:
+                data = str(status(manifest).get("dataState") or "")
+    if existed and data is None:
         return NEVER_BOUND
-    return said.lower() if said else UNKNOWN_DATA
+    return data.lower() if data else UNKNOWN_DATA

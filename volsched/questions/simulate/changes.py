@@ -1,4 +1,4 @@
-"""A change that somebody could make to a cluster, as values, and the cluster as it would be with it."""
+"""Changes to a cluster, as values, and the cluster as it would be with them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ KIND_OF_VALUE = {kind.value: kind.name for kind in KINDS.values()}
 
 
 class ChangeKind(StrEnum):
-    """From what costs nothing to what somebody will miss: of equal changes, the earlier kind goes first."""
+    """From those that cost nothing to those that take something away: of equal changes, the earlier kind wins."""
 
     CONTROLLER = "controller"
-    """Nothing to be changed: a controller has to finish its work."""
+    """Nothing to change: a controller has to finish its work."""
     SELECTED_NODE = "remove-selected-node"
     REJECTED_NODE = "forget-rejection"
     UNCORDON = "uncordon"
@@ -50,25 +50,25 @@ class ClusterChange:
     """Objects as they are after the change."""
     removed: tuple[Object, ...] = ()
     follows: tuple[Object, ...] = ()
-    """What controllers then make of other objects."""
+    """Other objects as controllers then leave them."""
     size: int = 0
-    """Bytes of storage that are added, or that somebody must do without."""
+    """Bytes of storage that are added or taken away."""
     shape: str = ""
     """The same change in another place has the same shape."""
 
     @property
     def objects(self) -> frozenset[tuple[str, str]]:
-        """Kind and key of all that somebody has to touch."""
+        """Kind and key of all objects that have to be changed."""
         return frozenset((KIND_OF_VALUE[type(it)], it.meta.key) for it in (*self.touched, *self.removed))
 
 
 Changes = tuple[ClusterChange, ...]
 
 
-class Laid(Mapping[str, V]):
-    """A mapping with some entries laid over it and some taken away; nothing is copied.
+class LayeredMapping(Mapping[str, V]):
+    """A mapping with some entries laid over it and some removed; nothing is copied.
 
-    With a choice only those keys are gone through, though any key can be looked up.
+    With a choice, iteration is over those keys only, though any key can be looked up.
     """
 
     def __init__(
@@ -90,20 +90,20 @@ class Laid(Mapping[str, V]):
         return self._below[key]
 
     def __iter__(self) -> Iterator[str]:
-        kept = self._below if self._choice is None else self._choice
-        yield from (key for key in kept if key not in self._over and key not in self._without)
+        keys = self._below if self._choice is None else self._choice
+        yield from (key for key in keys if key not in self._over and key not in self._without)
         yield from self._over
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def narrowed(below: Mapping[str, V], choice: Iterable[str]) -> Laid[V]:
-    return Laid(below, choice=dict.fromkeys(key for key in choice if key in below))
+def restricted_to(below: Mapping[str, V], choice: Iterable[str]) -> LayeredMapping[V]:
+    return LayeredMapping(below, choice=dict.fromkeys(key for key in choice if key in below))
 
 
-def applied(snapshot: Snapshot, changes: Iterable[ClusterChange]) -> Snapshot:
-    """The snapshot after the changes. Its objects are effective ones: assumptions are laid over them already."""
+def snapshot_with(snapshot: Snapshot, changes: Iterable[ClusterChange]) -> Snapshot:
+    """The snapshot after the changes. Its objects are effective: assumptions are laid over them already."""
     over: dict[str, dict[str, Any]] = {}
     without: dict[str, set[str]] = {}
     for change in changes:
@@ -112,7 +112,7 @@ def applied(snapshot: Snapshot, changes: Iterable[ClusterChange]) -> Snapshot:
         for value in change.removed:
             without.setdefault(FIELD_OF[type(value)], set()).add(value.meta.key)
     fields: dict[str, Any] = {
-        name: Laid(getattr(snapshot, name), over=over.get(name), without=without.get(name, ()))
+        name: LayeredMapping(getattr(snapshot, name), over=over.get(name), without=without.get(name, ()))
         for name in {**over, **without}
     }
     return replace(snapshot, **fields)
@@ -132,14 +132,14 @@ def objects_of(changes: Iterable[ClusterChange]) -> frozenset[tuple[str, str]]:
 
 
 def weight(changes: Changes) -> tuple[int, int, int, str]:
-    """How much is asked for: objects to be touched, then bytes, then what somebody would have to do without."""
+    """How much the changes cost: by number of objects, then bytes, then kinds of change."""
     order = list(ChangeKind)
     kinds = sum(order.index(change.kind) for change in changes)
     text = "; ".join(change.text for change in changes)
     return len(objects_of(changes)), sum(change.size for change in changes), kinds, text
 
 
-# A cluster as it would be with objects that are not in it: what admission and controllers would make of them.
+# A cluster as it would be with further objects, after admission and the controllers have handled them.
 
 
 def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:
@@ -151,14 +151,14 @@ def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:
 
 
 def lay_over(index: Index, objects: Iterable[Object]) -> None:
-    """Put the objects; claims get the default class, pods the claims that their templates ask for, and volumes
-    that nobody has looked at yet are Available: manifests that people write say nothing of that.
+    """Put the objects into the index, with what hand-written manifests leave out: claims get the default class,
+    pods the claims of their templates, and volumes without a phase are Available.
     """
-    values = [_taken_up(it) for it in objects]
+    values = [_available(it) for it in objects]
     classes = {**index.snapshot.classes, **{it.name: it for it in values if isinstance(it, StorageClass)}}
-    given = with_default_classes(replace(snapshot_of(values), classes=classes))
+    defaulted = with_default_classes(replace(snapshot_of(values), classes=classes))
     for name in FIELD_OF.values():
-        for value in getattr(given, name).values():
+        for value in getattr(defaulted, name).values():
             index.put(value)
     for value in values:
         if isinstance(value, Pod):
@@ -166,31 +166,31 @@ def lay_over(index: Index, objects: Iterable[Object]) -> None:
                 index.put(claim)
 
 
-def _taken_up(value: Object) -> Object:
-    """A volume as the PV controller makes it, where that is certain: one that names no claim."""
+def _available(value: Object) -> Object:
+    """A volume as the PV controller leaves it, where that is certain: without a claim it is Available."""
     if isinstance(value, Volume) and is_unseen(value):
         return replace(value, phase=AVAILABLE)
     return value
 
 
 def ephemeral_claims(snapshot: Snapshot, pod: Pod) -> Iterator[Claim]:
-    """The claims that the pod's templates ask for and that nobody has made yet."""
+    """The claims of the pod's templates that do not exist yet."""
     for use in claim_uses(pod):
         if use.ephemeral and use.key not in snapshot.stored_claims:
             yield from_template(snapshot, pod, use)
 
 
 def from_template(snapshot: Snapshot, pod: Pod, use: ClaimUse) -> Claim:
-    """The claim as the ephemeral volume controller would make it."""
+    """The claim as the ephemeral volume controller would create it."""
     name = use.name.removeprefix(f"{pod.name}-")
     template = next(it.claim_template for it in pod.volumes if it.name == name) or {}
     metadata = {"name": use.name, "namespace": use.namespace}
-    made = KINDS["PersistentVolumeClaim"].read({"metadata": metadata, "spec": template.get("spec", {})})
-    assert isinstance(made, Claim)
+    claim = KINDS["PersistentVolumeClaim"].read({"metadata": metadata, "spec": template.get("spec", {})})
+    assert isinstance(claim, Claim)
     default = default_class(snapshot.classes.values())
-    if not made.has_class and default is not None:
-        made = replace(made, storage_class_name=default.name)
-    return owned_by(made, pod)
+    if not claim.has_class and default is not None:
+        claim = replace(claim, storage_class_name=default.name)
+    return owned_by(claim, pod)
 
 
 def owned_by(claim: Claim, pod: Pod) -> Claim:

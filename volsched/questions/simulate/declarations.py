@@ -5,13 +5,13 @@ from volsched.questions.registry import Question, Route
 QUESTIONS = (
     Question(
         name="simulate",
-        help="Try a change on a copy in memory: who loses its place, who finds another, whose volumes keep it "
-        "from that.",
-        text="""Pods look for a place in order of priority, then of name, each seeing what those before it took.
-The store is only read. Exit 0 if every pod finds a place, 4 if some do not, 3 if something named is not there.""",
+        help="Try a change on a copy in memory: which pods lose their node, which find another, and which volumes "
+        "prevent that.",
+        text="""Pods are placed in order of priority, then of name; each sees what the pods before it took. The
+store is only read. Exit 0 if every pod finds a node, 4 if some do not, 3 if a named object does not exist.""",
         examples="""**Examples**
 
-`volsched simulate --drain node-7` who has to leave, who comes back where, and whose volumes keep it from that
+`volsched simulate --drain node-7` which pods leave, which find another node, and which volumes prevent that
 
 `volsched simulate --lose-zone a --add spare-nodes.yaml -o json`
 

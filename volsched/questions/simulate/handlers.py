@@ -1,4 +1,4 @@
-"""How `simulate` is asked of a store, of manifests, or of manifests laid over a store."""
+"""The handler of `simulate`: for a store, for manifests, or for manifests laid over a store."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from volsched.questions.source import (
     named_object,
     objects_of,
     sight_of,
-    simulated,
+    simulation,
     states_as_of,
 )
 
@@ -25,8 +25,8 @@ def simulate(context: QuestionContext, parameters: ScenarioParameters) -> dict[s
     )
     profile = deciding_profile(context, None)
     if parameters.as_of is None:
-        seen = sight_of(context.store, context.over, profile=profile)
+        sight = sight_of(context.store, context.over, profile=profile)
     else:
         then = states_as_of(context.database, parameters.as_of, now=context.now)
-        seen = sight_of(context.database, context.over, profile=profile, then=then)
-    return simulated(seen, scenario)
+        sight = sight_of(context.database, context.over, profile=profile, then=then)
+    return simulation(sight, scenario)

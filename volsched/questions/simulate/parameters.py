@@ -1,4 +1,4 @@
-"""What `simulate` tries, as it is written on a command line and sent to a server."""
+"""Parameters of `simulate`, for the command line and for a server."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -18,22 +18,22 @@ class ScenarioParameters(Parameters):
     loseNodes: Annotated[  # noqa: N815 - as the API spells it
         Names,
         Spelling("body", ("--lose-node",), "NODE"),
-        Field(default_factory=list, description="The node is gone."),
+        Field(default_factory=list, description="Remove the node."),
     ]
     loseZones: Annotated[  # noqa: N815
         Names,
         Spelling("body", ("--lose-zone",), "ZONE"),
-        Field(default_factory=list, description="All nodes of the zone are gone."),
+        Field(default_factory=list, description="Remove all nodes of the zone."),
     ]
     add: Annotated[
         list[dict[str, Any]],
         Spelling("body", ("--add",), "FILE|DIR|-", files=True),
-        Field(default_factory=list, description="These objects are there as well."),
+        Field(default_factory=list, description="Add these objects."),
     ]
     delete: Annotated[
         Names,
         Spelling("body", ("--delete",), "KIND/NAME"),
-        Field(default_factory=list, description="The object is gone; pvc/NAMESPACE/NAME if it has one."),
+        Field(default_factory=list, description="Delete the object; pvc/NAMESPACE/NAME if it has a namespace."),
     ]
     as_of: AsOf = None
 

@@ -1,7 +1,7 @@
-"""What would happen if: a change is made to a copy in memory, and whoever loses its place looks for another.
+"""What would happen if: a change is made to a copy in memory, and pods that lose their node look for another.
 
-Pods look for a place one after the other, the most important first, each seeing what those before it took: by the
-same decision, and with the same reservations, as when they are scheduled. Nothing is written anywhere.
+Pods are placed one after the other, by priority; each sees what the pods before it took. The decision and the
+reservations are the same as when pods are scheduled. Nothing is written anywhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,31 +9,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from volsched.kube.display_text import counted
-from volsched.kube.meta import LEGACY_ZONE, ZONE
+from volsched.kube.meta import LEGACY_ZONE, OUR_SCHEDULERS, ZONE
 from volsched.kube.object_values import Object
+from volsched.kube.quantity import bytes_text
 from volsched.kube.storage import LOST, Claim, Volume
 from volsched.kube.workloads import TERMINATED, Node, Pod, StatefulSet
 from volsched.questions.explain.explain import placement
 from volsched.questions.explain.planned_pods import planned_keys, planned_objects
-from volsched.questions.explain.remedies_scene import size_text
 from volsched.questions.simulate.changes import lay_over
-from volsched.questions.simulate.stuck_pods import Holding, Stranded, short_of, strand
+from volsched.questions.simulate.stuck_pods import Holding, Stranded, shortages, strand
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Verdict
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.snapshot import FIELD_OF
 from volsched.scheduling.rules.status import AttemptError
 from volsched.scheduling.rules.volume_filter import assume_pod_volumes
-from volsched.scheduling.scheduler import OURS
 
 DAEMON_SET = "DaemonSet"
 RETAIN = "Retain"
 MOST_REPLICAS = 1_000
-"""Of one set that is added: each of them is decided for itself."""
+"""Of one set that is added, at most, because each replica is decided for itself."""
 
 
 class NotThereError(LookupError):
-    """The scenario names something that is not there."""
+    """The scenario names an object that does not exist."""
 
     def __init__(self, kind: type[Object], name: str) -> None:
         super().__init__(name)
@@ -47,7 +46,7 @@ class NoSuchZoneError(LookupError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     drain: tuple[str, ...] = ()
-    """Nodes that are cordoned and emptied."""
+    """Nodes to cordon and empty."""
     lose_nodes: tuple[str, ...] = ()
     lose_zones: tuple[str, ...] = ()
     add: tuple[Object, ...] = ()
@@ -58,7 +57,7 @@ class Scenario:
 class Placement:
     pod: str
     before: str
-    """The node it was on; empty where it had none."""
+    """The node that the pod was on; empty where it had none."""
     verdict: Verdict
 
 
@@ -67,11 +66,11 @@ class SimulationOutcome:
     done: list[str] = field(default_factory=list)
     """What was changed, in words."""
     evicted: dict[str, str] = field(default_factory=dict)
-    """Pod → the node it was on."""
+    """Pod → the node that it was on."""
     stays: list[str] = field(default_factory=list)
-    """Pods of a drained node that are made for that node."""
+    """Pods of a drained node that belong to a DaemonSet."""
     gone: list[str] = field(default_factory=list)
-    """Pods that went with their node, or were deleted."""
+    """Pods that were removed with their node, or deleted."""
     placed: list[Placement] = field(default_factory=list)
     stranded: list[Stranded] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
@@ -79,9 +78,9 @@ class SimulationOutcome:
 
 
 def simulate(index: Index, scenario: Scenario) -> SimulationOutcome:
-    """The index becomes what the cluster would be."""
+    """What happens to the pods; the index is changed to the cluster as it would be."""
     outcome = SimulationOutcome()
-    outcome.waiting = {pod.key for pod in _wanting(index.snapshot.pods.values())}
+    outcome.waiting = {pod.key for pod in _unplaced(index.snapshot.pods.values())}
     if scenario.add:
         lay_over(index, scenario.add)
         outcome.done.append(f"add {counted(len(scenario.add), 'object')}")
@@ -97,44 +96,44 @@ def simulate(index: Index, scenario: Scenario) -> SimulationOutcome:
     for kind, key in scenario.delete:
         _delete(index, kind, key, outcome)
     index.settle()
-    _settle(index, outcome)
+    _place_pods(index, outcome)
     return outcome
 
 
-def _wanting(pods: Iterable[Pod]) -> Iterator[Pod]:
-    """Pods that a scheduler would look at."""
+def _unplaced(pods: Iterable[Pod]) -> Iterator[Pod]:
+    """Pods that a scheduler would place."""
     for pod in pods:
         ready = not pod.node_name and pod.phase not in TERMINATED and not pod.scheduling_gates
-        if ready and not pod.meta.being_deleted and pod.scheduler_name in OURS:
+        if ready and not pod.meta.being_deleted and pod.scheduler_name in OUR_SCHEDULERS:
             yield pod
 
 
-# --- what is changed ------------------------------------------------------------------------------------
+# --- the changes ----------------------------------------------------------------------------------------
 
 
-def _found(index: Index, kind: type[Object], key: str) -> Object:
-    held: Mapping[str, Object] = getattr(index.snapshot, FIELD_OF[kind])
-    if key not in held:
+def _existing(index: Index, kind: type[Object], key: str) -> Object:
+    objects: Mapping[str, Object] = getattr(index.snapshot, FIELD_OF[kind])
+    if key not in objects:
         raise NotThereError(kind, key)
-    return held[key]
+    return objects[key]
 
 
 def _scale_up(index: Index, set_: StatefulSet, outcome: SimulationOutcome) -> None:
-    """The pods that the set would make, and their claims."""
+    """Adds the pods that the set would create, and their claims."""
     missing = [it for it in planned_keys(set_, most=MOST_REPLICAS) if it not in index.snapshot.pods]
     for key in missing:
         lay_over(index, planned_objects(set_, key, index.snapshot.stored_claims))
     more = f" (the first {MOST_REPLICAS} of {set_.replicas})" if set_.replicas > MOST_REPLICAS else ""
     if missing:
-        outcome.done.append(f"make {len(missing)} pods of statefulset {set_.meta.key}{more}")
+        outcome.done.append(f"create {len(missing)} pods of statefulset {set_.meta.key}{more}")
 
 
 def _drain(index: Index, name: str, outcome: SimulationOutcome) -> None:
-    node = _found(index, Node, name)
+    node = _existing(index, Node, name)
     assert isinstance(node, Node)
     index.put(replace(node, unschedulable=True))
     outcome.done.append(f"drain node {name}")
-    for pod in _on(index, name):
+    for pod in _pods_on(index, name):
         if _is_of_daemon_set(pod):
             outcome.stays.append(pod.key)
         else:
@@ -149,18 +148,18 @@ def _lose_zone(index: Index, zone: str, outcome: SimulationOutcome) -> None:
         raise NoSuchZoneError(zone)
     outcome.done.append(f"lose zone {zone} (nodes: {len(nodes)})")
     for node in nodes:
-        _without(index, node.name, outcome)
+        _remove_node(index, node.name, outcome)
 
 
 def _lose_node(index: Index, name: str, outcome: SimulationOutcome) -> None:
-    _found(index, Node, name)
+    _existing(index, Node, name)
     outcome.done.append(f"lose node {name}")
-    _without(index, name, outcome)
+    _remove_node(index, name, outcome)
 
 
-def _without(index: Index, name: str, outcome: SimulationOutcome) -> None:
+def _remove_node(index: Index, name: str, outcome: SimulationOutcome) -> None:
     index.drop(Node, name)
-    for pod in _on(index, name):
+    for pod in _pods_on(index, name):
         if _is_of_daemon_set(pod):
             index.drop(Pod, pod.key)
             outcome.gone.append(pod.key)
@@ -169,7 +168,7 @@ def _without(index: Index, name: str, outcome: SimulationOutcome) -> None:
 
 
 def _delete(index: Index, kind: type[Object], key: str, outcome: SimulationOutcome) -> None:
-    value = _found(index, kind, key)
+    value = _existing(index, kind, key)
     if isinstance(value, Node):
         _lose_node(index, key, outcome)
         return
@@ -182,12 +181,12 @@ def _delete(index: Index, kind: type[Object], key: str, outcome: SimulationOutco
             index.put(replace(claim, phase=LOST))
             _evict_users(index, claim.key, outcome)
     elif isinstance(value, Claim):
-        _let_go(index, value)
+        _release_volume(index, value)
         _evict_users(index, key, outcome)
 
 
-def _let_go(index: Index, claim: Claim) -> None:
-    """What its policy makes of the volume of a claim that is gone: one that is kept is nobody's to take."""
+def _release_volume(index: Index, claim: Claim) -> None:
+    """The volume of a deleted claim, by its policy: a retained one cannot be bound again, others are deleted."""
     volume = index.snapshot.stored_volumes.get(claim.volume_name)
     if volume is not None and volume.reclaim_policy in ("", RETAIN):
         index.put(replace(volume, phase="Released"))
@@ -202,9 +201,9 @@ def _evict_users(index: Index, claim: str, outcome: SimulationOutcome) -> None:
             _evict(index, pod, outcome)
 
 
-def _on(index: Index, node: str) -> list[Pod]:
-    found = (it for it in index.snapshot.pods.values() if it.node_name == node and it.phase not in TERMINATED)
-    return sorted(found, key=lambda it: it.key)
+def _pods_on(index: Index, node: str) -> list[Pod]:
+    pods = (it for it in index.snapshot.pods.values() if it.node_name == node and it.phase not in TERMINATED)
+    return sorted(pods, key=lambda it: it.key)
 
 
 def _is_of_daemon_set(pod: Pod) -> bool:
@@ -216,19 +215,19 @@ def _evict(index: Index, pod: Pod, outcome: SimulationOutcome) -> None:
     index.put(replace(pod, node_name="", phase="Pending"))
 
 
-# --- what comes of it -----------------------------------------------------------------------------------
+# --- the outcome ----------------------------------------------------------------------------------------
 
 
-def _settle(index: Index, outcome: SimulationOutcome) -> None:
-    """Everybody without a place looks for one, in the order in which a scheduler would take them."""
-    wanting = list(_wanting(index.snapshot.pods.values()))
+def _place_pods(index: Index, outcome: SimulationOutcome) -> None:
+    """Decides for every pod without a node, in the order in which a scheduler would take them."""
+    unplaced = list(_unplaced(index.snapshot.pods.values()))
     provisioned: set[str] = set()
-    for pod in sorted(wanting, key=lambda it: (-it.priority, it.key)):
+    for pod in sorted(unplaced, key=lambda it: (-it.priority, it.key)):
         decision = index.decide(pod)
         before = outcome.evicted.get(pod.key, "")
         try:
             if decision.chosen is not None:
-                _take(index, pod, decision.chosen, provisioned)
+                _assume(index, pod, decision.chosen, provisioned)
                 outcome.placed.append(Placement(pod=pod.key, before=before, verdict=decision.chosen))
                 continue
             message = "; ".join(decision.status.reasons)
@@ -237,13 +236,13 @@ def _settle(index: Index, outcome: SimulationOutcome) -> None:
         outcome.stranded.append(strand(index, pod, before=before, message=message))
 
 
-def _take(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> None:
-    """Lay the decision over the index, so that whoever comes next sees what is taken."""
+def _assume(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> None:
+    """Lay the decision over the index, so that the next pods see what is taken."""
     snapshot = index.snapshot
     node = snapshot.nodes[chosen.node]
     _, reservation = assume_pod_volumes(snapshot, pod, node, chosen.answer, profile=index.profile)
     for provision in () if reservation.all_bound else chosen.answer.provisions:
-        # A claim that another pod had provisioned before is not paid for twice.
+        # Capacity is counted once for a claim that several pods use.
         if provision.capacity is not None and provision.claim.key not in provisioned:
             promised = snapshot.reserved.get(provision.capacity.key, 0)
             index.reserve(provision.capacity.key, promised + index.profile.bytes_of(provision.claim.size))
@@ -260,13 +259,13 @@ def _take(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> Non
 
 
 def outcome_document(outcome: SimulationOutcome) -> dict[str, Any]:
-    """Pods that waited before stand apart: what became of them is not the scenario's doing alone."""
-    lacking = [it for it in outcome.stranded if it.pod not in outcome.waiting]
+    """Pods that waited before are listed apart: the scenario is not the only reason for what happens to them."""
+    stranded = [it for it in outcome.stranded if it.pod not in outcome.waiting]
     return {
         "scenario": outcome.done,
         "evicted": [{"pod": pod, "from": node} for pod, node in sorted(outcome.evicted.items())],
-        "placed": [_placed(it) for it in outcome.placed if it.pod not in outcome.waiting],
-        "stranded": [_stranded(it) for it in lacking],
+        "placed": [_placement_document(it) for it in outcome.placed if it.pod not in outcome.waiting],
+        "stranded": [_stranded_document(it) for it in stranded],
         "short": [
             {
                 "class": it.class_name,
@@ -274,46 +273,46 @@ def outcome_document(outcome: SimulationOutcome) -> dict[str, Any]:
                 "why": it.why,
                 "claims": it.claims,
                 "bytes": it.size,
-                "size": size_text(it.size),
+                "size": bytes_text(it.size),
             }
-            for it in short_of(lacking)
+            for it in shortages(stranded)
         ],
         "stays": sorted(outcome.stays),
         "gone": sorted(outcome.gone),
         "waitedBefore": {
-            "placed": [_placed(it) for it in outcome.placed if it.pod in outcome.waiting],
-            "waiting": [_stranded(it) for it in outcome.stranded if it.pod in outcome.waiting],
+            "placed": [_placement_document(it) for it in outcome.placed if it.pod in outcome.waiting],
+            "waiting": [_stranded_document(it) for it in outcome.stranded if it.pod in outcome.waiting],
         },
     }
 
 
-def _placed(placed: Placement) -> dict[str, Any]:
-    where = placement(placed.verdict)
+def _placement_document(placed: Placement) -> dict[str, Any]:
+    decision = placement(placed.verdict)
     return {
         "pod": placed.pod,
         "from": placed.before or None,
         "to": placed.verdict.node,
-        "bindings": where["bindings"],
-        "provisions": where["provisions"],
+        "bindings": decision["bindings"],
+        "provisions": decision["provisions"],
     }
 
 
-def _stranded(pod: Stranded) -> dict[str, Any]:
+def _stranded_document(pod: Stranded) -> dict[str, Any]:
     return {
         "pod": pod.pod,
         "from": pod.before or None,
         "message": pod.message,
-        "claims": [_holding(claim) for claim in pod.holding],
+        "claims": [_holding_document(claim) for claim in pod.holding],
     }
 
 
-def _holding(claim: Holding) -> dict[str, Any]:
+def _holding_document(claim: Holding) -> dict[str, Any]:
     return {
         "claim": claim.claim,
         "class": claim.class_name,
         "volume": claim.volume,
         "domain": claim.domain,
-        "size": size_text(claim.size),
+        "size": bytes_text(claim.size),
         "why": claim.why,
         "reachedFrom": list(claim.reached_from),
     }

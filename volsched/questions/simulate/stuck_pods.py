@@ -1,4 +1,4 @@
-"""Why a pod that lost its place finds no other: which of its volumes hold it, or what storage is missing."""
+"""Why a pod that lost its node finds no other: which of its volumes prevent that, or what storage is missing."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from volsched.kube.manifest import reaches
 from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, zone_key
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node, Pod
-from volsched.questions.explain.remedies import tried
+from volsched.questions.explain.remedies import trial
 from volsched.questions.explain.survey import NodeSurroundings, near_nodes
 from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.index import Index
@@ -26,18 +26,18 @@ NODES_TRIED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A claim that keeps a pod from coming back."""
+    """A claim that prevents a pod from finding a node."""
 
     claim: str
     class_name: str
     volume: str | None
-    """None: there is none for it."""
+    """None: there is no volume for the claim."""
     domain: str
-    """Where its volume is, or where one would be needed."""
+    """Where the volume is, or where one would be needed."""
     size: int
     why: str
     reached_from: tuple[str, ...] = ()
-    """Nodes that reach the volume, though they do not take the pod."""
+    """Nodes that reach the volume, though they do not accept the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Stranded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Short:
+class Shortage:
     class_name: str
     domain: str
     why: str
@@ -58,35 +58,36 @@ class Short:
 
 
 def strand(index: Index, pod: Pod, *, before: str, message: str) -> Stranded:
-    """Whether volumes are why is tried: with them within reach of every node, the pod would find one."""
+    """Tries whether its volumes are the reason: if every node reached them, the pod would find one."""
     bound = [claim for claim in _claims(index.snapshot, pod) if is_fully_bound(claim)]
-    there = [claim for claim in bound if claim.volume_name in index.snapshot.stored_volumes]
-    holding = [_gone(claim) for claim in bound if claim not in there] or [*_out_of_reach(index, pod, there)]
-    return Stranded(pod=pod.key, before=before, message=message, holding=tuple(holding or _missing(index, pod)))
+    with_volume = [claim for claim in bound if claim.volume_name in index.snapshot.stored_volumes]
+    lost = [_with_lost_volume(claim) for claim in bound if claim not in with_volume]
+    holding = lost or [*_out_of_reach(index, pod, with_volume)] or [*_without_volume(index, pod)]
+    return Stranded(pod=pod.key, before=before, message=message, holding=tuple(holding))
 
 
-def short_of(stranded: Iterable[Stranded]) -> list[Short]:
+def shortages(stranded: Iterable[Stranded]) -> list[Shortage]:
     """How much storage the stranded pods lack, per class and domain. A claim that pods share counts once."""
     sizes: Counter[tuple[str, str, str]] = Counter()
     counts: Counter[tuple[str, str, str]] = Counter()
     counted: set[str] = set()
-    for holding in (held for entry in stranded for held in entry.holding):
+    for holding in (it for entry in stranded for it in entry.holding):
         if holding.claim not in counted:
             counted.add(holding.claim)
             sizes[holding.class_name, holding.domain, holding.why] += holding.size
             counts[holding.class_name, holding.domain, holding.why] += 1
     return [
-        Short(class_name=name, domain=domain, why=why, claims=counts[name, domain, why], size=size)
+        Shortage(class_name=name, domain=domain, why=why, claims=counts[name, domain, why], size=size)
         for (name, domain, why), size in sorted(sizes.items())
     ]
 
 
 def _claims(snapshot: Snapshot, pod: Pod) -> list[Claim]:
-    found = (snapshot.claim(key) for key in dict.fromkeys(use.key for use in claim_uses(pod)))
-    return [claim for claim in found if claim is not None]
+    claims = (snapshot.claim(key) for key in dict.fromkeys(use.key for use in claim_uses(pod)))
+    return [claim for claim in claims if claim is not None]
 
 
-def _gone(claim: Claim) -> Holding:
+def _with_lost_volume(claim: Claim) -> Holding:
     return Holding(
         claim=claim.key,
         class_name=claim.class_name,
@@ -100,13 +101,13 @@ def _gone(claim: Claim) -> Holding:
 def _out_of_reach(index: Index, pod: Pod, bound: list[Claim]) -> Iterator[Holding]:
     snapshot = index.snapshot
     volumes = {claim.key: snapshot.stored_volumes[claim.volume_name] for claim in bound}
-    everywhere = tuple(_everywhere(volume) for volume in volumes.values())
+    everywhere = tuple(_reachable_everywhere(volume) for volume in volumes.values())
     change = ClusterChange(kind=ChangeKind.RELAX, text="volumes that every node reaches", touched=everywhere)
-    chosen = tried(index, pod, [change]).chosen if everywhere else None
+    chosen = trial(index, pod, [change]).chosen if everywhere else None
     for claim in bound:
         volume = volumes[claim.key]
-        reached = tuple(sorted(it.name for it in snapshot.nodes.values() if _is_at(volume, it)))
-        # Where something else is against the pod as well, a volume that nobody reaches is so all the same.
+        reached = tuple(sorted(it.name for it in snapshot.nodes.values() if _is_reached_from(volume, it)))
+        # Where nodes refuse the pod for other reasons too, a volume that no node reaches is still out of reach.
         if not reached if chosen is None else chosen.node not in reached:
             yield Holding(
                 claim=claim.key,
@@ -119,16 +120,16 @@ def _out_of_reach(index: Index, pod: Pod, bound: list[Claim]) -> Iterator[Holdin
             )
 
 
-def _everywhere(volume: Volume) -> Volume:
+def _reachable_everywhere(volume: Volume) -> Volume:
     labels = {key: value for key, value in volume.meta.labels.items() if key not in TOPOLOGY_LABELS}
     return replace(volume, node_affinity=None, meta=replace(volume.meta, labels=labels))
 
 
-def _is_at(volume: Volume, node: Node) -> bool:
-    """By its affinity, or by the zone labels of old."""
+def _is_reached_from(volume: Volume, node: Node) -> bool:
+    """By the volume's node affinity, and by the zone labels that came before it."""
     labels = volume.meta.labels
-    zones = all(node.labels.get(key, labels[key]) == labels[key] for key in TOPOLOGY_LABELS if key in labels)
-    return reaches(volume, node) and zones
+    in_zone = all(node.labels.get(key, labels[key]) == labels[key] for key in TOPOLOGY_LABELS if key in labels)
+    return reaches(volume, node) and in_zone
 
 
 def _domain_of(volume: Volume) -> str:
@@ -143,17 +144,17 @@ def _domain_of(volume: Volume) -> str:
     return affinity_text(volume)
 
 
-def _missing(index: Index, pod: Pod) -> Iterator[Holding]:
-    """The claims without a volume, at the node that lacks the least."""
-    around = NodeSurroundings(index.snapshot, pod, index.profile)
-    if not around.waiting():
+def _without_volume(index: Index, pod: Pod) -> Iterator[Holding]:
+    """The claims without a volume, on the node where the least storage is missing."""
+    surroundings = NodeSurroundings(index.snapshot, pod, index.profile)
+    if not surroundings.unbound_claims():
         return
-    names = dict.fromkeys([*near_nodes(around), *sorted(index.snapshot.nodes)[:NODES_TRIED]])
+    names = dict.fromkeys([*near_nodes(surroundings), *sorted(index.snapshot.nodes)[:NODES_TRIED]])
     least: tuple[int, str, list[Claim]] | None = None
     for name in names:
-        verdicts = around.judged(name).verdicts
+        verdicts = surroundings.judge(name).verdicts
         rejections = verdicts[0].status.rejections if verdicts and verdicts[0].plugin == VOLUME_BINDING else ()
-        unserved = [it for it in around.waiting() if any(part.claim == it.key for part in rejections)]
+        unserved = [it for it in surroundings.unbound_claims() if any(part.claim == it.key for part in rejections)]
         lacking = sum(claim.size.value() for claim in unserved), name, unserved
         if unserved and (least is None or lacking[:2] < least[:2]):
             least = lacking
