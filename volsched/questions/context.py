@@ -1,4 +1,4 @@
-"""Of which store a question is asked, when, and what whoever asks may know."""
+"""Which store a question is asked of, at what time, and what the caller may know."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from volsched.log.events.streams import Named
     from volsched.log.reads.event_audit import Window
     from volsched.log.reads.views import Now
-    from volsched.questions.parameters import WindowParameters as AskedWindow
+    from volsched.questions.parameters import WindowParameters
     from volsched.questions.status.storage_tally import StorageTally
     from volsched.scheduling.rules.profile import Profile
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionContext:
     store: "Database | None"
-    """None: only the objects that are laid over it are looked at, or what was read of it."""
+    """None: only the objects that are laid over it are read, or what `present` has read of it."""
     present: "Now | None" = None
-    """What a file's own driver reads of the store; whoever needs more of it gets a BeyondFileError."""
+    """What a file's own driver reads of the store; a question that needs more raises BeyondFileError."""
     now: int
     """In microseconds since 1970: ages and lengths of time are counted from here."""
     namespaces: frozenset[str] | None = None
-    """Those of which the caller may know; None: all."""
+    """Those that the caller may read; None: all."""
     profile: "Profile | None" = None
     """How schedulers decide; None: as the settings say."""
     over: "Sequence[Object]" = ()
@@ -39,16 +39,16 @@ class QuestionContext:
     archives: "Sequence[Iterator[str]]" = ()
     """The lines of files that the oldest events were moved to, which a verification proves as well."""
     tally: "StorageTally | None" = None
-    """What is counted already, where somebody keeps it up with the log."""
+    """Running totals, where a reader of the log keeps them up to date."""
     progress: Callable[[int], None] | None = None
-    """Told the position that has been reached, of long work."""
+    """Called during long work with the position that has been reached."""
 
     @property
     def database(self) -> "Database":
         if self.present is not None:
-            raise BeyondFileError("this is asked of the whole store")
+            raise BeyondFileError("this question reads the whole store")
         if self.store is None:
-            raise QuestionError("this is asked of a store; name one")
+            raise QuestionError("this question reads a store; name one")
         return self.store
 
     @contextmanager
@@ -63,28 +63,33 @@ class QuestionContext:
             yield look_at_head(connection)
 
     @contextmanager
-    def window(self, asked: "AskedWindow") -> Iterator[tuple["Connection", "Window"]]:
-        """One snapshot of the store, and the part of its history that is asked about."""
+    def window(self, parameters: "WindowParameters") -> Iterator[tuple["Connection", "Window"]]:
+        """One snapshot of the store, and the part of its history that the parameters select."""
         from volsched.questions.history.moments import window_of
 
         with self.database.read() as connection:
-            yield (
-                connection,
-                window_of(connection, since=asked.since, until=asked.until, as_of=asked.as_of, now=self.now),
-            )
+            since, until, as_of = parameters.since, parameters.until, parameters.as_of
+            yield connection, window_of(connection, since=since, until=until, as_of=as_of, now=self.now)
+
+    def archived_part(self, parameters: "WindowParameters") -> str | None:
+        """What an answer about a window cannot know, because it is archived."""
+        from volsched.questions.history.moments import archived_part
+
+        with self.database.read() as connection:
+            return archived_part(connection, since=parameters.since, now=self.now)
 
     def refuse_unknown(self, connection: "Connection", named: "Named", key: str) -> None:
-        """UnknownError for an object that never was there, with similar names that the caller may see."""
-        from volsched.questions.get.near_names import never_was
+        """UnknownError for an object that never existed, with similar names that the caller may see."""
+        from volsched.questions.get.near_names import unknown_message
 
         within = None if self.namespaces is None else key.rpartition("/")[0]
-        message = never_was(connection, named, key, within=within)
+        message = unknown_message(connection, named, key, within=within)
         if message is not None:
             raise UnknownError(message)
 
     @contextmanager
-    def known(self, connection: "Connection", named: "Named", key: str) -> Iterator[None]:
-        """What is said of an object that never was there names those that come near."""
+    def with_suggestions(self, connection: "Connection", named: "Named", key: str) -> Iterator[None]:
+        """An UnknownError for an object that never existed lists similar names."""
         try:
             yield
         except UnknownError:

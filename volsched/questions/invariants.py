@@ -1,4 +1,4 @@
-"""What must hold whatever has crashed: the invariants, looked for in a store.
+"""The invariants: what must hold in a store whatever has crashed.
 
 Some hold at every moment, some only once everything has come to rest; drills and tests ask for both. The store's
 own integrity (chain, density, views) is checked by `log.integrity.verify`.
@@ -46,20 +46,20 @@ class Violation:
 
 
 def violations(connection: Connection, *, at_rest: bool) -> list[Violation]:
-    """Every violation there is; `at_rest` also looks for what may be so only while something is under way."""
+    """Every violation; `at_rest` also reports what is allowed only while work is under way."""
     return Lookout().look(connection, at_rest=at_rest)
 
 
 @dataclass(slots=True)
 class Lookout:
-    """One who looks again and again, as drills do: what was folded for the last look is not folded again."""
+    """For repeated checks, as drills make them: events that the last check folded are not folded again."""
 
     states: dict[str, State] = field(default_factory=dict)
     position: int = -1
     """-1: nothing is read yet."""
 
     def look(self, connection: Connection, *, at_rest: bool) -> list[Violation]:
-        found: list[Violation] = []
+        violations: list[Violation] = []
         if self.position < 0:
             base = load_base(connection)
             self.states, self.position = base.states, base.head.position
@@ -71,20 +71,20 @@ class Lookout:
                     before, event.position, event.version, event.type, event.schema, event.at, event.data
                 )
                 states[event.stream] = after
-                found += _unbound_while_dirty(event.stream, before, after)
+                violations += _dirty_unbound(event.stream, before, after)
                 if event.type == PLANNED:
-                    found += _capacity(states, after)
-                    found += _attached(states, after)
+                    violations += _exceeded_capacity(states, after)
+                    violations += _exceeded_attach_limits(states, after)
             self.position = events[-1].position
-        found += _volumes_and_claims(states)
-        found += _stamps(states)
-        found += _legs(states)
-        found += _used_while_clean(states)
+        violations += _double_bound(states)
+        violations += _stale_stamps(states)
+        violations += _shared_legs(states)
+        violations += _running_on_clean(states)
         if at_rest:
-            found += _ended(states, read_head(connection).at)
-            found += _placed(states)
-            found += _left_over(connection, states)
-        return found
+            violations += _open_bindings(states, read_head(connection).at)
+            violations += _misplaced_pods(states)
+            violations += _leftovers(connection, states)
+        return violations
 
 
 def _objects(states: dict[str, State], noun: str) -> Iterator[tuple[str, Manifest]]:
@@ -99,7 +99,7 @@ def _bindings(states: dict[str, State]) -> Iterator[tuple[str, BindingState]]:
             yield stream.partition("/")[2], state
 
 
-def _unbound_while_dirty(stream: str, before: State | None, after: State) -> Iterator[Violation]:
+def _dirty_unbound(stream: str, before: State | None, after: State) -> Iterator[Violation]:
     """4: a claim that may hold data keeps its volume."""
     if (
         not stream.startswith("claim/")
@@ -113,8 +113,8 @@ def _unbound_while_dirty(stream: str, before: State | None, after: State) -> Ite
         yield Violation(4, f"{stream} was dirty and lost its volume at {after.rv}")
 
 
-def _used_while_clean(states: dict[str, State]) -> Iterator[Violation]:
-    """4: a claim that a pod uses, as a node agent has let it, does not say that it is empty."""
+def _running_on_clean(states: dict[str, State]) -> Iterator[Violation]:
+    """4: a claim of a running pod that a node agent has admitted is not marked clean."""
     for key, manifest in _objects(states, "pod"):
         pod = read_object("pod", manifest, 0)
         if not isinstance(pod, Pod) or pod.phase != RUNNING or admitted_by(manifest) is None:
@@ -122,11 +122,11 @@ def _used_while_clean(states: dict[str, State]) -> Iterator[Violation]:
         for use in claim_uses(pod):
             claim = manifest_of(states, f"claim/{use.key}")
             if claim is not None and status(claim).get("dataState") == CLEAN:
-                yield Violation(4, f"pod/{key} runs and claim/{use.key} is said to be clean")
+                yield Violation(4, f"pod/{key} runs and claim/{use.key} is marked clean")
 
 
-def _volumes_and_claims(states: dict[str, State]) -> Iterator[Violation]:
-    """1: a volume is bound to at most one claim, and back."""
+def _double_bound(states: dict[str, State]) -> Iterator[Violation]:
+    """1: a volume is bound to at most one claim, and that claim to the volume."""
     holders: dict[str, list[str]] = defaultdict(list)
     for key, claim in _objects(states, "claim"):
         if not claim_is_bound(claim):
@@ -142,8 +142,8 @@ def _volumes_and_claims(states: dict[str, State]) -> Iterator[Violation]:
             yield Violation(1, f"volume/{name} is bound to {' and '.join(sorted(claims))}")
 
 
-def _stamps(states: dict[str, State]) -> Iterator[Violation]:
-    """2: whatever carries our stamp belongs to a leg that is open, committed or retained."""
+def _stale_stamps(states: dict[str, State]) -> Iterator[Violation]:
+    """2: an object that carries our stamp belongs to a leg that is open, committed or retained."""
     for noun in ("volume", "claim"):
         for key, manifest in _objects(states, noun):
             stamp = annotations(manifest).get(BINDING_STAMP)
@@ -151,20 +151,20 @@ def _stamps(states: dict[str, State]) -> Iterator[Violation]:
                 continue
             binding = states.get(f"binding/{stamp}")
             if not isinstance(binding, BindingState):
-                yield Violation(2, f"{noun}/{key} carries the stamp of binding {stamp}, which never was")
+                yield Violation(2, f"{noun}/{key} carries the stamp of binding {stamp}, which never existed")
             elif not binding.open and binding.state != Phase.COMMITTED:
                 legs = [leg for leg in binding.legs if key in (leg.volume, leg.claim)]
                 if all(leg.state != LegPhase.RETAINED for leg in legs):
                     yield Violation(2, f"{noun}/{key} carries the stamp of binding {stamp}, which let go of it")
 
 
-def _legs(states: dict[str, State]) -> Iterator[Violation]:
+def _shared_legs(states: dict[str, State]) -> Iterator[Violation]:
     """1: a volume, and a claim, is in at most one open owner leg."""
     for part in ("volume", "claim"):
         owners: dict[str, list[str]] = defaultdict(list)
         for binding, state in _bindings(states):
             for leg in state.legs:
-                # Others may decide which volume a claim gets that is to be provisioned: nobody planned with it.
+                # Another party may choose the volume of a claim that is to be provisioned; no plan relied on it.
                 name = None if part == "volume" and leg.dynamic else getattr(leg, part)
                 if state.open and leg.open and leg.owner and name is not None:
                     owners[name].append(binding)
@@ -173,56 +173,58 @@ def _legs(states: dict[str, State]) -> Iterator[Violation]:
                 yield Violation(1, f"{part}/{name} is in open legs of {' and '.join(sorted(bindings))}")
 
 
-def _capacity(states: dict[str, State], planned: State) -> Iterator[Violation]:
-    """14: when a plan is made, no more is reserved of a capacity object than it has, for volumes that it does not
-    know of yet. Afterwards it may shrink, for reasons that nobody could have known."""
-    asked = {leg.capacity for leg in planned.legs if leg.capacity} if isinstance(planned, BindingState) else set()
-    if not asked:
+def _exceeded_capacity(states: dict[str, State], planned: State) -> Iterator[Violation]:
+    """14: when a plan is made, the reservations of a capacity object for volumes that it does not count yet do not
+    exceed its capacity. It may shrink afterwards, which no plan can foresee."""
+    if not isinstance(planned, BindingState):
+        return
+    capacities = {leg.capacity for leg in planned.legs if leg.capacity}
+    if not capacities:
         return
     reserved: dict[str, dict[str, int]] = defaultdict(dict)
-    made = {(claim_of(manifest) or {}).get("uid") for _, manifest in _objects(states, "volume")}
+    provisioned = {(claim_of(manifest) or {}).get("uid") for _, manifest in _objects(states, "volume")}
     for _, state in _bindings(states):
         for leg in state.legs:
-            if state.open and leg.open and leg.capacity in asked and leg.claim_uid not in made:
-                # By claim: it gets one volume, however many pods wait for it.
+            if state.open and leg.open and leg.capacity in capacities and leg.claim_uid not in provisioned:
+                # By claim: a claim gets one volume, even if several pods wait for it.
                 reserved[leg.capacity or ""][leg.claim_uid] = leg.bytes or 0
-    for key in sorted(asked):
+    for key in sorted(capacities):
         room = parse_quantity(str((manifest_of(states, f"capacity/{key}") or {}).get("capacity", "0"))).value()
-        asked_for = sum(reserved[key].values())
-        if asked_for > room:
-            yield Violation(14, f"{asked_for} bytes are reserved of capacity/{key}, which has {room}")
+        total = sum(reserved[key].values())
+        if total > room:
+            yield Violation(14, f"{total} bytes are reserved of capacity/{key}, which has {room}")
 
 
-def _attached(states: dict[str, State], planned: State) -> Iterator[Violation]:
-    """8: when a plan is made, no more disks of a driver are on its node, or coming there, than it can attach."""
+def _exceeded_attach_limits(states: dict[str, State], planned: State) -> Iterator[Violation]:
+    """8: when a plan is made, its node can attach every disk of a driver that is there or coming."""
     node = planned.plan["node"] if isinstance(planned, BindingState) else ""
     csi_node = spec(manifest_of(states, f"csinode/{node}") or {})
     counts = {it["name"]: (it.get("allocatable") or {}).get("count") for it in csi_node.get("drivers") or ()}
     limits = {driver: count for driver, count in counts.items() if count is not None}
     if not limits or not isinstance(planned, BindingState):
         return
-    given = {
+    volume_of = {
         reference.get("uid"): name
         for name, manifest in _assumed(states, "volume")
         if (reference := claim_of(manifest)) is not None
     }
-    there: set[str] = set()
+    attached: set[str] = set()
     for key, manifest in _assumed(states, "pod"):
         pod = read_object("pod", manifest, 0)
-        if isinstance(pod, Pod) and pod.node_name == node and key != planned.plan["pod"] and _holds(pod):
+        if isinstance(pod, Pod) and pod.node_name == node and key != planned.plan["pod"] and _uses_disks(pod):
             claims = (manifest_of(states, f"claim/{use.key}") for use in claim_uses(pod))
-            named = (spec(it).get("volumeName") or given.get(uid(it)) for it in claims if it is not None)
-            there |= {str(name) for name in named if name}
-    coming = {leg.volume for leg in planned.legs if leg.volume is not None} - there
+            named = (spec(it).get("volumeName") or volume_of.get(uid(it)) for it in claims if it is not None)
+            attached |= {str(name) for name in named if name}
+    coming = {leg.volume for leg in planned.legs if leg.volume is not None} - attached
     for driver, limit in sorted(limits.items()):
-        mine, all_of_it = _of_driver(states, driver, coming), _of_driver(states, driver, coming | there)
-        if mine and len(all_of_it) > limit:
-            disks = " and ".join(sorted(all_of_it))
-            yield Violation(8, f"volumes {disks} are coming to node {node}, which attaches {limit} of {driver}")
+        added, disks = _of_driver(states, driver, coming), _of_driver(states, driver, coming | attached)
+        if added and len(disks) > limit:
+            names = " and ".join(sorted(disks))
+            yield Violation(8, f"volumes {names} are coming to node {node}, which attaches {limit} of {driver}")
 
 
 def _assumed(states: dict[str, State], noun: str) -> Iterator[tuple[str, Manifest]]:
-    """Objects as open bindings will make them."""
+    """Objects as open bindings will write them."""
     for key, manifest in _objects(states, noun):
         state = states[f"{noun}/{key}"]
         overlay = state.assumed if isinstance(state, ObjectState) else None
@@ -231,7 +233,7 @@ def _assumed(states: dict[str, State], noun: str) -> Iterator[tuple[str, Manifes
         yield key, merged(manifest, overlay.patch) if overlay is not None and in_force else manifest
 
 
-def _holds(pod: Pod) -> bool:
+def _uses_disks(pod: Pod) -> bool:
     return pod.phase not in TERMINATED
 
 
@@ -240,15 +242,15 @@ def _of_driver(states: dict[str, State], driver: str, volumes: set[str]) -> set[
     return {name for name, disk in disks.items() if disk.get("driver") == driver}
 
 
-def _ended(states: dict[str, State], now: int) -> Iterator[Violation]:
-    """3: every binding ends. A reservation may be held until its lease ends, and no longer."""
+def _open_bindings(states: dict[str, State], now: int) -> Iterator[Violation]:
+    """3: every binding ends. A reservation may stay open until its lease ends."""
     for binding, state in _bindings(states):
-        held = state.state == Phase.RESERVED and now < (state.plan.get("deadline") or 0)
-        if state.open and not held:
+        in_time = state.state == Phase.RESERVED and now < (state.plan.get("deadline") or 0)
+        if state.open and not in_time:
             yield Violation(3, f"binding/{binding} is still {state.state}")
 
 
-def _placed(states: dict[str, State]) -> Iterator[Violation]:
+def _misplaced_pods(states: dict[str, State]) -> Iterator[Violation]:
     """8: a pod runs where its claims are bound and its volumes can be reached."""
     for key, manifest in _objects(states, "pod"):
         pod = read_object("pod", manifest, 0)
@@ -265,7 +267,7 @@ def _placed(states: dict[str, State]) -> Iterator[Violation]:
                 yield Violation(8, f"pod/{key} is on {pod.node_name}, out of reach of its volume")
 
 
-def _left_over(connection: Connection, states: dict[str, State]) -> Iterator[Violation]:
+def _leftovers(connection: Connection, states: dict[str, State]) -> Iterator[Violation]:
     """3: no assumption and no work is left behind."""
     for stream, state in states.items():
         if isinstance(state, ObjectState) and state.assumed is not None and state.assumed.rv == state.rv:

@@ -15,7 +15,7 @@ from volsched.log.events.streams import Named, kind_called
 
 PAGE = 50
 MOST = 1_000
-"""Items of one page."""
+"""Items of one page, at most."""
 LONGEST_NAME = 253
 MOST_MANIFESTS = 5_000
 MOST_NAMES = 1_000
@@ -26,20 +26,20 @@ PLAIN_TEXT = r"^[^\x00-\x1f\x7f]*$"
 @dataclass(frozen=True, slots=True)
 class Spelling:
     place: Literal["path", "query", "body"] = "query"
-    """Where the API takes it."""
+    """Where a request to the API has it."""
     flags: tuple[str, ...] = ()
-    """Of the option; without any it is an argument."""
+    """The option's flags on the command line; without any, the parameter is an argument."""
     metavar: str | None = None
     query: str = ""
-    """As the API calls it, where not as the field is called."""
+    """Its name in the API's query, where that is not the field's name."""
     optional: bool = False
-    """An argument that may be left out, though the question needs it: others say the same."""
+    """An argument that may be left out, because other arguments can give the same value."""
     typed: bool = True
-    """The command line has it too."""
+    """Whether the command line has it too."""
     choices: tuple[str, ...] = ()
-    """What it can be, where its type does not say so."""
+    """The values that are allowed, where its type does not list them."""
     files: bool = False
-    """The command line takes the names of files, and the command reads them."""
+    """The command line takes names of files, which the command reads."""
 
 
 def argument(metavar: str, *, optional: bool = False) -> Spelling:
@@ -50,34 +50,34 @@ def option(*flags: str, metavar: str | None = None, query: str = "", choices: tu
     return Spelling("query", flags, metavar, query, choices=choices)
 
 
-def served() -> Spelling:
-    """Of the API and the library alone."""
+def api_only() -> Spelling:
+    """A parameter that only the API and the library have."""
     return Spelling(typed=False)
 
 
 class Parameters(BaseModel):
-    # Built when it is first used: a command asks one question, and loads the models of several.
+    # Built on first use: a command asks one question, but loads the models of several.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @property
     def noun(self) -> str:
-        """Of the streams of the object that is asked about; empty where it is none."""
+        """The noun of the streams of the object that is asked about; empty where the question is about none."""
         return ""
 
     @property
     def subject(self) -> str:
-        """The object that is asked about, for people."""
+        """The object that is asked about, in words."""
         return ""
 
     @classmethod
     def spellings(cls) -> dict[str, tuple[FieldInfo, Spelling]]:
-        """Field → what pydantic knows of it, and how it is spelled; arguments first."""
-        found = {name: (it, _spelling(it)) for name, it in cls.model_fields.items()}
-        return dict(sorted(found.items(), key=lambda it: bool(it[1][1].flags)))
+        """Field → its pydantic description and its spelling; arguments first."""
+        fields = {name: (it, _spelling(it)) for name, it in cls.model_fields.items()}
+        return dict(sorted(fields.items(), key=lambda it: bool(it[1][1].flags)))
 
     @classmethod
     def query_names(cls, only: tuple[str, ...] | None = None) -> dict[str, str]:
-        """Field → as the API calls it in the query; `only` these, where a route does not take all."""
+        """Field → its name in the API's query; `only` these, where a route does not take all."""
         return {
             name: it.query or name
             for name, (_, it) in cls.spellings().items()
@@ -86,19 +86,19 @@ class Parameters(BaseModel):
 
 
 class Body(BaseModel):
-    """What is sent to a route; it gives parameters, and is made of them."""
+    """The body of a request: a part of the parameters."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     takes: ClassVar[frozenset[str]]
-    """The parameters that it can hold."""
+    """The names of the parameters that it can hold."""
 
     def words(self) -> dict[str, Any]:
-        """The parameters that it gives."""
+        """The parameters that were sent, by name."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     @classmethod
     def of(cls, parameters: Parameters) -> dict[str, Any]:
-        """As it is sent."""
+        """The body for these parameters."""
         return parameters.model_dump(include=set(cls.takes), exclude_none=True)
 
 
@@ -107,47 +107,47 @@ class PageParameters(Parameters):
     after: Annotated[
         str | None,
         option("--after", metavar="TOKEN", query="continue"),
-        Field(description="The next page: what the one before has told."),
+        Field(description="The next page: the token that the page before ended with."),
     ] = None
 
     @property
-    def rest(self) -> dict[str, Any]:
-        """Which page, as the reads of the log take it."""
+    def page(self) -> dict[str, Any]:
+        """Which page: keyword arguments for the reads of the log."""
         return {"after": self.after, "limit": self.limit}
 
 
-SINCE = "From then on: 2h (ago), yesterday 14:00, 2025-11-16T22:00:00Z, or 1234."
-UNTIL = "Until then; a time as for --since, or a position."
+SINCE = "The beginning: 2h (ago), yesterday 14:00, 2025-11-16T22:00:00Z, or a position."
+UNTIL = "The end; a time as for --since, or a position."
 Since = Annotated[str | None, option("--since", metavar="TIME"), Field(description=SINCE)]
 Until = Annotated[str | None, option("--until", metavar="TIME"), Field(description=UNTIL)]
 AsOf = Annotated[
     str | None,
     option("--as-of", metavar="TIME", query="asOf"),
-    Field(description="As it was then: 2h (ago), yesterday 14:00, 2025-11-16T22:00:00Z, or a position."),
+    Field(description="The state at a time: 2h (ago), yesterday 14:00, 2025-11-16T22:00:00Z, or a position."),
 ]
 OlderThan = Annotated[
     str,
     option("--older-than", metavar="D", query="olderThan"),
-    Field(description="Leave out what is more recent, as 90s, 12h or 7d."),
+    Field(description="Leave out what is more recent than this: 90s, 12h or 7d."),
 ]
 
 
 class WindowParameters(PageParameters):
-    """A part of the history, a page at a time."""
+    """A part of the history, page by page."""
 
     since: Since = None
     until: Until = None
     as_of: Annotated[
         str | None,
         option("--as-of", metavar="TIME", query="asOf"),
-        Field(description="As it was known then; the same as --until."),
+        Field(description="The same as --until."),
     ] = None
 
 
 class ObjectParameters(Parameters):
     """An object by kind and name, or a binding or an attempt by its id."""
 
-    kind: Annotated[str, argument("KIND"), Field(description="Any name of its kind.")]
+    kind: Annotated[str, argument("KIND"), Field(description="The kind, by any of its names.")]
     name: Annotated[str, argument("NAME", optional=True), Field(description="Its name; the ID of a binding.")]
     namespace: Annotated[
         str | None,
@@ -157,7 +157,7 @@ class ObjectParameters(Parameters):
 
     @property
     def named(self) -> Named:
-        """UnknownKindError where nothing is called that."""
+        """UnknownKindError where no kind has that name."""
         return kind_called(self.kind)
 
     @property
@@ -183,7 +183,7 @@ class PodParameters(Parameters):
         Field(description="Namespace; 'default' without it."),
     ] = None
     bare_name: ClassVar[bool] = False
-    """A name without a namespace may be of something else than a pod."""
+    """Whether a name without a namespace may name something other than a pod."""
 
     @property
     def key(self) -> str:

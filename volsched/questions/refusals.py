@@ -1,4 +1,4 @@
-"""What questions refuse: a command ends with it, and the API answers with it. Loads nothing else."""
+"""The errors of questions: a command ends with one, and the API answers with one. Imports nothing."""
 
 
 class UnknownError(LookupError):
@@ -6,7 +6,7 @@ class UnknownError(LookupError):
 
 
 class MissingError(UnknownError):
-    """There is none of a resource of ours by that name."""
+    """None of our own resources of this kind has that name."""
 
     def __init__(self, plural: str, name: str) -> None:
         super().__init__(f'{plural}.volsched.io "{name}" not found')
@@ -14,15 +14,15 @@ class MissingError(UnknownError):
 
 
 class QuestionError(ValueError):
-    """It cannot be asked like that; the message says how."""
+    """The question cannot be asked like this; the message says how to ask it."""
 
 
 class TokenError(ValueError):
-    """`--after` is not what a page ended with."""
+    """`--after` is not a token that a page ended with."""
 
     def __init__(self, token: str) -> None:
-        super().__init__(f'"{token}" is not where a page ended; give --after what the page before has told')
+        super().__init__(f'"{token}" is not where a page ended; give --after the token of the page before')
 
 
 class MomentError(ValueError):
-    """It is no time, or several of them contradict each other; the message says what to give instead."""
+    """A text is no time, or several times contradict each other; the message says what to give instead."""

@@ -1,13 +1,13 @@
 """Every question that can be asked of a store, each declared once: name, parameters, answer, columns, routes.
 
-The command line, the HTTP API and the library are made of these declarations, so that a question has one
+The command line, the HTTP API and the library are built from these declarations, so that a question has one
 implementation and one set of words. A declaration is plain data: the model of its parameters and the function that
 answers it are named by "module:name" and loaded when the question is asked, because `volsched --help` reads the
-declarations as well. docs/how-to/add-a-question.md tells how to add one.
+declarations as well. docs/how-to/add-a-question.md says how to add one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 API_VERSION = "volsched.io/v1"
 NAMESPACED = "/namespaces/{namespace}"
 MOMENT = "volsched-moment"
-"""The header in which a server says of which time its answer is, in microseconds since 1970."""
+"""The header in which a server gives the time of its answer, in microseconds since 1970."""
 NO_PARAMETERS = "volsched.questions.parameters:Parameters"
 
 AnswerForm = Literal["page", "item", "document", "objects", "object"]
 """`page`: a List of items, with a token for the next page. `item`: one flat object. `document`: a deep one.
 `objects`: things that have columns, which the API gives as a Table as well; `object`: one of them."""
 Turn = Literal["reader", "alone", "long", "hypothesis"]
-"""What a server grants it. `reader`: with other reads. `alone`: one at a time. `long`: in a process of its own,
-few at a time, for minutes. `hypothesis`: the same, for seconds: its time depends on what is asked."""
+"""How a server runs it. `reader`: together with other reads. `alone`: one at a time. `long`: in a process of its
+own, few at a time, for minutes. `hypothesis`: like `long`, but for seconds: its time depends on what is asked."""
 Within = Literal["cluster", "namespace", "either"]
-"""How it is cut to namespaces. `cluster`: callers must be let into every namespace. `namespace`: it is asked in
-one, into which the caller must be let. `either`: there are both paths."""
+"""The namespaces it is about. `cluster`: all, and callers need access to every one. `namespace`: the one in the
+path, to which the caller needs access. `either`: the route has both paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +43,16 @@ class Route:
     within: Within = "cluster"
     method: Literal["GET", "POST"] = "GET"
     help: str = ""
-    """In the OpenAPI document, where it is not the question's own line."""
+    """The summary in the OpenAPI document, where it is not the question's own."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What stands in the path → the parameter, where the two are not called the same."""
+    """Name in the path → name of the parameter, where the two differ."""
     query: tuple[str, ...] | None = None
-    """The parameters of the query; None: all that can be there."""
+    """The parameters that the query takes; None: all that a query can take."""
     body: str = ""
     """The model of the body as "module:name"; its fields are parameters."""
     needs_body: bool = False
     action: Literal["", "list", "get"] = ""
-    """As Kubernetes names it, where the resource is one that kubectl can get."""
+    """Kubernetes' name for it, where kubectl can get the resource."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -63,33 +63,35 @@ class Route:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     name: str
-    """The words that the command line calls it by, as `audit rollbacks`."""
+    """The words of its command, such as `audit rollbacks`."""
     help: str
     """One line: in the list of commands, and as the summary in the OpenAPI document."""
     text: str = ""
-    """What else `--help` says."""
+    """What `--help` says after that line."""
     examples: str
     answer: AnswerForm
     handler: str
-    """`function(context, parameters)`: what is answered, and how it is asked of a store."""
+    """`function(context, parameters)`, which reads the answer from a store."""
     routes: tuple[Route, ...]
     access: str
     """The row of the access table (`api/access/authorization.py`) that says who may ask."""
     parameters: str = NO_PARAMETERS
-    """The model of its parameters. `Page` gives it pages, `Window` a part of the history as well."""
+    """The model of its parameters: PageParameters give it pages, WindowParameters a part of the history too."""
     schema: str = "List"
     """The name of the answer's schema in the OpenAPI document."""
     columns: tuple[str, ...] = ()
     """The fields of the items that a table shows; JSON has all of them."""
     columns_of_kind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Others, for objects of a kind (as a noun of streams)."""
+    """The columns for objects of one kind (the noun of its streams), where they differ."""
     empty: str = "nothing found"
     """The message for an empty page; `{name}` is a parameter, `{subject}` the object asked about."""
     turn: Turn = "reader"
     of_views: bool = False
-    """Of the present the views alone tell, and so a file's own driver will do: SQLAlchemy is not loaded for it."""
+    """The views alone answer it about the present: a file's own driver reads them, without SQLAlchemy."""
+    of_events: bool = False
+    """A page of what the log's events say of a window: the answer says where earlier ones are archived."""
     verb: bool = True
-    """There is a command of its name; else the API and the library alone answer it."""
+    """Whether a command has its name; else only the API and the library answer it."""
 
     @property
     def description(self) -> str:
@@ -102,7 +104,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class DatedDocument:
-    """A document, and the time that ages in it are counted to, which is not part of it."""
+    """A document, and beside it the time that ages in it are counted to."""
 
     document: dict[str, Any]
     moment: int
@@ -129,11 +131,11 @@ def every_question() -> tuple[Question, ...]:
 def question(name: str) -> Question:
     """LookupError where there is none of that name."""
     for room in ROOMS:
-        # Those before it in the list are loaded with it, and no others: a command asks one question.
-        for it in import_module(room).QUESTIONS:
-            if it.name == name:
-                found: Question = it
-                return found
+        # Only the modules up to its own are loaded: a command asks one question.
+        for declared in import_module(room).QUESTIONS:
+            if declared.name == name:
+                match: Question = declared
+                return match
     raise LookupError(f'there is no question "{name}"; there are: {", ".join(it.name for it in every_question())}')
 
 
@@ -144,20 +146,20 @@ def loaded(reference: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def model_of(asked: Question) -> "type[Parameters]":
-    model: type[Parameters] = loaded(asked.parameters)
+def model_of(question: Question) -> "type[Parameters]":
+    model: type[Parameters] = loaded(question.parameters)
     return model
 
 
-def ask(asked: Question, context: "QuestionContext", parameters: "Parameters") -> dict[str, Any]:
+def ask(question: Question, context: "QuestionContext", parameters: "Parameters") -> dict[str, Any]:
     """The answer as a JSON document; what `-o json` prints, the API sends and the library returns."""
-    return document_of(asked, answered(asked, context, parameters))
+    return document_of(question, handler_answer(question, context, parameters))
 
 
-def document_of(asked: Question, answer: Any) -> dict[str, Any]:
-    match asked.answer:
+def document_of(question: Question, answer: Any) -> dict[str, Any]:
+    match question.answer:
         case "page":
-            return _page(answer)
+            return page_document(answer)
         case "objects":
             answer = answer.document()
         case "object":
@@ -166,13 +168,15 @@ def document_of(asked: Question, answer: Any) -> dict[str, Any]:
     return document
 
 
-def answered(asked: Question, context: "QuestionContext", parameters: "Parameters") -> Any:
-    """What the handler makes of it: of a page an Answer, of objects an ObjectsAnswer, else the document."""
-    return loaded(asked.handler)(context, parameters)
+def handler_answer(question: Question, context: "QuestionContext", parameters: Any) -> Any:
+    """What the handler returns: for a page an Answer, for objects an ObjectsAnswer, else the document."""
+    answer = loaded(question.handler)(context, parameters)
+    return replace(answer, archived=context.archived_part(parameters)) if question.of_events else answer
 
 
-def _page(answer: "Answer") -> dict[str, Any]:
+def page_document(answer: "Answer") -> dict[str, Any]:
     metadata: dict[str, Any] = {} if answer.after is None else {"continue": answer.after}
     metadata |= {"cut": True} if answer.cut else {}
+    metadata |= {"archived": answer.archived} if answer.archived else {}
     head = {"apiVersion": API_VERSION, "kind": "List"} | ({"metadata": metadata} if metadata else {})
     return head | {"items": answer.items}

@@ -1,6 +1,6 @@
-"""What is explained and simulated on, in memory: a store as it is now, manifests, or manifests laid over a store.
+"""What explain and simulate work on, in memory: a store as it is now, manifests, or manifests laid over a store.
 
-Whoever asks gets the same answer: the command line prints it, the API sends it.
+The command line prints the answers, and the API sends the same ones.
 """
 
 import difflib
@@ -25,10 +25,10 @@ from volsched.log.reads.free_volumes import free_count, free_volumes, load_but_f
 from volsched.log.reads.lookups import count_of, is_there, keys_of, namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.questions.context import QuestionContext
-from volsched.questions.explain.explain import disclosed, explain_pod, waiting_in_vain
-from volsched.questions.explain.planned_pods import laid_set, planned_objects, planning_set, stored_set
+from volsched.questions.explain.explain import explain_pod, redacted, stuck_claims
+from volsched.questions.explain.planned_pods import planned_objects, planning_set, set_among, stored_set
 from volsched.questions.explain.remedies import failure_remedies
-from volsched.questions.explain.stored_decisions import attempts_at, failing, past_of
+from volsched.questions.explain.stored_decisions import attempts_at, last_attempt, repeated_failures
 from volsched.questions.explain.survey import NodeSurroundings, is_small
 from volsched.questions.explain.volume_sample import for_decision, for_remedies
 from volsched.questions.history.moments import look_in, position_of
@@ -57,18 +57,18 @@ STORE = "the store"
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Objects as they are, in memory: whatever is tried on them, the store is not touched."""
+    """Objects in memory, on which anything may be tried: the store is not changed."""
 
     index: Index
     database: Database | None = None
     picture: Picture | None = None
     objects: Sequence[Object] = ()
-    """What was laid over the store, or is all there is."""
+    """The objects laid over the store, or, without a store, all objects."""
     left_out: int = 0
-    """Volumes of the store that were not read: those in the index stand for them."""
+    """How many volumes of the store were not read; those in the index represent them."""
 
     @property
-    def named(self) -> str:
+    def label(self) -> str:
         return "the manifests" if self.database is None else STORE
 
 
@@ -79,7 +79,7 @@ def sight_of(
     profile: Profile,
     then: Mapping[str, State] | None = None,
 ) -> Sight:
-    """Without a store, the objects alone; else they are laid over what is there, or was there `then`."""
+    """Without a store, the objects alone; else laid over the store's present state, or over the states `then`."""
     if database is None:
         return Sight(index_of(objects, profile=profile), objects=objects)
     world = World(database)
@@ -94,7 +94,7 @@ def sight_of(
 
 
 def states_as_of(database: Database, as_of: str, *, now: int) -> dict[str, State]:
-    """All objects that decide, and the bindings under way, as they were."""
+    """All objects that decisions depend on, and the bindings under way, as they were."""
     nouns = [noun for noun, kind in KIND_OF_NOUN.items() if kind.value in FIELD_OF]
     with database.read() as connection:
         look, _ = look_in(connection, as_of, now=now)
@@ -105,8 +105,8 @@ def objects_of(manifests: Sequence[Mapping[str, Any]]) -> list[Object]:
     """ManifestError with every defect of every manifest."""
     if not manifests:
         return []
-    listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-    return [it.value for it in load_manifests(orjson.dumps(listed), source="the body of the request")]
+    document = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+    return [it.value for it in load_manifests(orjson.dumps(document), source="the body of the request")]
 
 
 def deciding_profile(context: QuestionContext, name: str | None) -> Profile:
@@ -116,84 +116,84 @@ def deciding_profile(context: QuestionContext, name: str | None) -> Profile:
     return configuration().profile if context.profile is None else context.profile
 
 
-def explained(
-    seen: Sight, key: str, *, node: str | None, now: int, namespaces: frozenset[str] | None = None
+def explanation(
+    sight: Sight, key: str, *, node: str | None, now: int, namespaces: frozenset[str] | None = None
 ) -> dict[str, Any]:
     """What was decided about a pod, what would be decided now, and what would help; UnknownError without it.
 
-    `namespaces`: those of which whoever asks may know; None: all.
+    `namespaces`: those that the caller may read; None: all.
     """
-    workload = _plan(seen, key)
-    told = _explained(seen, _pod(seen, key, namespaces), node=node, now=now)
-    return _named(seen, told, workload, namespaces)
+    workload = _add_planned_pod(sight, key)
+    answer = _pod_explanation(sight, _pod_in(sight, key, namespaces), node=node, now=now)
+    return _for_caller(sight, answer, workload, namespaces)
 
 
-def _named(
-    seen: Sight, told: dict[str, Any], workload: StatefulSet | None, namespaces: frozenset[str] | None
+def _for_caller(
+    sight: Sight, answer: dict[str, Any], workload: StatefulSet | None, namespaces: frozenset[str] | None
 ) -> dict[str, Any]:
     if workload is not None:
-        told["plannedBy"] = f"statefulset {workload.meta.key}"
+        answer["plannedBy"] = f"statefulset {workload.meta.key}"
     if namespaces is None:
-        return told
-    snapshot = seen.index.snapshot
-    there = {it.partition("/")[0] for name in FIELD_OF.values() for it in getattr(snapshot, name) if "/" in it}
-    return disclosed(told, there - namespaces)
+        return answer
+    snapshot = sight.index.snapshot
+    present = {it.partition("/")[0] for name in FIELD_OF.values() for it in getattr(snapshot, name) if "/" in it}
+    return redacted(answer, present - namespaces)
 
 
-def _plan(seen: Sight, key: str) -> StatefulSet | None:
-    """Adds a pod that is not there, where a workload would make it; returns that workload."""
-    if key in seen.index.snapshot.pods:
+def _add_planned_pod(sight: Sight, key: str) -> StatefulSet | None:
+    """Adds a pod that does not exist, where a workload would create it; returns that workload."""
+    if key in sight.index.snapshot.pods:
         return None
-    states = {} if seen.picture is None else seen.picture.world.states
+    states = {} if sight.picture is None else sight.picture.world.states
     set_ = planning_set(
-        key, lambda name: laid_set(seen.objects, name) or stored_set(states.get(f"statefulset/{name}"))
+        key, lambda name: set_among(sight.objects, name) or stored_set(states.get(f"statefulset/{name}"))
     )
     if set_ is None:
         return None
-    lay_over(seen.index, planned_objects(set_, key, seen.index.snapshot.stored_claims))
-    seen.index.settle()
+    lay_over(sight.index, planned_objects(set_, key, sight.index.snapshot.stored_claims))
+    sight.index.settle()
     return set_
 
 
-def _explained(seen: Sight, wanted: Pod, *, node: str | None, now: int) -> dict[str, Any]:
-    states = {} if seen.picture is None else seen.picture.world.states
-    past, failures = _past(seen, wanted)
-    avoid, demerits = _memory(seen, wanted, now)
-    told = explain_pod(
-        seen.index,
-        wanted,
-        only=_node(seen, node),
+def _pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> dict[str, Any]:
+    states = {} if sight.picture is None else sight.picture.world.states
+    past, failures = _past_and_failures(sight, pod)
+    avoid, demerits = _failure_memory(sight, pod, now)
+    answer = explain_pod(
+        sight.index,
+        pod,
+        only=_checked_node(sight, node),
         avoid=avoid,
         demerits=demerits,
-        binding=None if seen.picture is None else seen.picture.planned.get(wanted.key),
-        left_out=seen.left_out,
+        binding=None if sight.picture is None else sight.picture.planned.get(pod.key),
+        left_out=sight.left_out,
     )
-    # What is assumed of it counts in the decision; that it has a node, only the pod itself says.
-    if failures is not None and not _placed(states, wanted.key):
-        told |= _without_a_promise(seen, told, failures)
+    # The decision counts what is assumed of the pod; but only its own manifest says that it has a node.
+    if failures is not None and not _has_node(states, pod.key):
+        answer |= _failing_answer(sight, answer, failures)
     else:
         failures = None
-    return {"past": past, "failing": failures} | told
+    return {"past": past, "failing": failures} | answer
 
 
-def _memory(seen: Sight, wanted: Pod, now: int) -> tuple[frozenset[str], Demerits]:
+def _failure_memory(sight: Sight, pod: Pod, now: int) -> tuple[frozenset[str], Demerits]:
     """The nodes that rejected the pod a short while ago, and those where its bindings failed."""
-    if seen.picture is None:
+    if sight.picture is None:
         return frozenset(), NO_DEMERITS
     since = rfc3339(now - AVOID_SECONDS * SECOND)
-    avoid = nodes_to_avoid(wanted.key, seen.picture.world.states, since=since)
-    return avoid | seen.picture.rejecting_nodes(since), seen.picture.demerits(wanted, now)
+    avoid = nodes_to_avoid(pod.key, sight.picture.world.states, since=since)
+    return avoid | sight.picture.rejecting_nodes(since), sight.picture.demerits(pod, now)
 
 
-# A pod of a large store is explained without reading every volume: free volumes that are alike stand for each
-# other. Where a decision finds a node, a few of the classes that the pod asks for are enough; where it finds
-# none, some of all.
+# A pod of a large store is explained without reading every volume: of free volumes that are alike, a few are read.
+# Where a decision finds a node, a few of the storage classes that the pod requests are enough; where it finds
+# none, a few of every class are read.
 
 MANY_VOLUMES = 2_000
-"""Free volumes from which on it is worth looking which of them have to be read."""
+"""With fewer free volumes than this, all of them are read."""
 
 
-def explained_in_part(
+def explanation_from_sample(
     database: Database,
     objects: Sequence[Object],
     key: str,
@@ -203,23 +203,24 @@ def explained_in_part(
     node: str | None = None,
     namespaces: frozenset[str] | None = None,
 ) -> dict[str, Any] | None:
-    """The same as `explained` of the whole store; None where that has to be read: it is small."""
+    """The answer that `explanation` gives for the whole store; None where it is small enough to read whole."""
     with database.read() as connection:
         free = free_count(connection)
         if free < MANY_VOLUMES or is_small(nodes=count_of(connection, "node"), on_each=free):
             return None
-        seen = _sight_without_free(connection, database, objects, profile)
-        workload = _plan(seen, key)
-        pod = _pod(seen, key, namespaces)
-        read = _read_for_decision(connection, seen, pod, node, now)
+        sight = _sight_without_free_volumes(connection, database, objects, profile)
+        workload = _add_planned_pod(sight, key)
+        pod = _pod_in(sight, key, namespaces)
+        read = _read_for_decision(connection, sight, pod, node, now)
         if read is None:
-            claims = len(_waiting(seen, pod))
-            read = _put_free(connection, seen, for_remedies(free_volumes(connection), claims=claims))
-    told = _explained(replace(seen, left_out=free - read), pod, node=node, now=now)
-    return _named(seen, told, workload, namespaces)
+            # A remedy may recreate a claim that is bound.
+            sizes = _sizes(_surroundings(sight, pod).claims())
+            read = _load_free_volumes(connection, sight, for_remedies(free_volumes(connection), sizes=sizes))
+    answer = _pod_explanation(replace(sight, left_out=free - read), pod, node=node, now=now)
+    return _for_caller(sight, answer, workload, namespaces)
 
 
-def _sight_without_free(
+def _sight_without_free_volumes(
     connection: Connection, database: Database, objects: Sequence[Object], profile: Profile
 ) -> Sight:
     loaded = load_but_free(connection)
@@ -229,100 +230,109 @@ def _sight_without_free(
     picture = Picture(world, index=Index(profile=profile))
     picture.update(world.states)
     lay_over(picture.index, objects)
-    seen = Sight(picture.index, database, picture, objects)
-    named = [it.volume_name for it in objects if isinstance(it, Claim)]
-    named += [it.volume_name for it in objects if isinstance(it, VolumeAttachment)]
-    _put_free(connection, seen, filter(None, named))
-    return seen
+    sight = Sight(picture.index, database, picture, objects)
+    named_volumes = [it.volume_name for it in objects if isinstance(it, Claim)]
+    named_volumes += [it.volume_name for it in objects if isinstance(it, VolumeAttachment)]
+    _load_free_volumes(connection, sight, filter(None, named_volumes))
+    return sight
 
 
-def _read_for_decision(connection: Connection, seen: Sight, pod: Pod, node: str | None, now: int) -> int | None:
-    """The volumes read, where the pod then fits; None: that it fits is not known, or not all that is asked."""
-    if node is not None or waiting_in_vain(seen.index.snapshot, pod):
+def _read_for_decision(connection: Connection, sight: Sight, pod: Pod, node: str | None, now: int) -> int | None:
+    """How many volumes were read, if the pod fits with them; None where it does not, or a node is asked about."""
+    if node is not None or stuck_claims(sight.index.snapshot, pod):
         return None
-    claims = _waiting(seen, pod)
-    sizes = [min(claim.size.value(), INT64_MAX) for claim in claims]
+    claims = _surroundings(sight, pod).unbound_claims()
+    sizes = _sizes(claims)
     outlines = free_volumes(connection, classes={it.class_name for it in claims}, least=min(sizes, default=0))
-    read = _put_free(connection, seen, for_decision(outlines, sizes=sizes)) if sizes else 0
-    avoid, demerits = _memory(seen, pod, now)
-    made = seen.index.decide(replace(pod, node_name=""), avoid=avoid, demerits=demerits)
-    return None if made.chosen is None else read
+    read = _load_free_volumes(connection, sight, for_decision(outlines, sizes=sizes)) if sizes else 0
+    avoid, demerits = _failure_memory(sight, pod, now)
+    decision = sight.index.decide(replace(pod, node_name=""), avoid=avoid, demerits=demerits)
+    return None if decision.chosen is None else read
 
 
-def _waiting(seen: Sight, pod: Pod) -> list[Claim]:
-    return NodeSurroundings(seen.index.snapshot, pod, seen.index.profile).waiting()
+def _surroundings(sight: Sight, pod: Pod) -> NodeSurroundings:
+    return NodeSurroundings(sight.index.snapshot, pod, sight.index.profile)
 
 
-def _put_free(connection: Connection, seen: Sight, keys: Iterable[str]) -> int:
-    """Reads these volumes into the index, where nothing is laid over them; returns how many of them it has."""
-    assert seen.picture is not None
-    laid = {it.name for it in seen.objects if isinstance(it, Volume)}
-    states = load_volumes(connection, [it for it in keys if it not in laid])
-    seen.picture.world.begin(states)
-    seen.picture.update(states)
-    seen.index.settle()
+def _sizes(claims: Iterable[Claim]) -> list[int]:
+    return [min(claim.size.value(), INT64_MAX) for claim in claims]
+
+
+def _load_free_volumes(connection: Connection, sight: Sight, keys: Iterable[str]) -> int:
+    """Reads these volumes into the index, except those that are laid over; returns how many it has read."""
+    assert sight.picture is not None
+    laid_over = {it.name for it in sight.objects if isinstance(it, Volume)}
+    states = load_volumes(connection, [it for it in keys if it not in laid_over])
+    sight.picture.world.begin(states)
+    sight.picture.update(states)
+    sight.index.settle()
     return len(states)
 
 
-def explained_as_of(
+def past_explanation(
     database: Database, key: str, *, as_of: str, now: int, namespaces: frozenset[str] | None = None
 ) -> dict[str, Any]:
-    """What was stored of a pod up to a moment; nothing is decided again. UnknownError where it was not there."""
+    """The decisions about a pod that were stored up to a moment; nothing is decided again.
+
+    UnknownError where the pod was not there.
+    """
     with database.read() as connection:
         position = position_of(connection, as_of, now=now)
         state = state_as_of(connection, f"pod/{key}", position=position)
         manifest = state.manifest if isinstance(state, ObjectState) else None
         if manifest is None:
-            raise UnknownError(f'pod "{key}" was not there at {as_of} (position {position})')
-        tried = attempts_at(connection, key, uid=manifest["metadata"].get("uid", ""), position=position)
-        past, node = past_of(connection, tried, position=position), manifest["spec"].get("nodeName")
+            raise UnknownError(f'pod "{key}" did not exist at {as_of} (position {position})')
+        attempts = attempts_at(connection, key, uid=manifest["metadata"].get("uid", ""), position=position)
+        past, node = last_attempt(connection, attempts, position=position), manifest["spec"].get("nodeName")
         last = event(connection, position)
-        known = () if namespaces is None else namespace_names(connection)
-        hidden = set(known) - (namespaces or set())
-    told = {
+        present = () if namespaces is None else namespace_names(connection)
+        hidden = set(present) - (namespaces or set())
+    answer = {
         "pod": key,
         "asOf": {"position": position, "at": None if last is None else rfc3339(last.at)},
         "node": node,
-        "fits": bool(node) or (past is not None and past["outcome"] == PLANNED and failing(tried) is None),
+        "fits": bool(node)
+        or (past is not None and past["outcome"] == PLANNED and repeated_failures(attempts) is None),
         "past": past,
-        "failing": None if node else failing(tried),
+        "failing": None if node else repeated_failures(attempts),
     }
-    return disclosed(told, hidden)
+    return redacted(answer, hidden)
 
 
-def _without_a_promise(seen: Sight, told: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
-    """The rules would take a node again, and have taken it before: that says nothing of a pod that fails after."""
+def _failing_answer(sight: Sight, answer: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
+    """For a pod whose attempts fail after a node was chosen: that the rules would choose a node again promises
+    nothing."""
     failed = {it["node"] for it in failures["nodes"]}
-    would_do = [told["chosen"], *told["runnersUp"]] if told["chosen"] is not None else []
-    untried = [it["node"] for it in would_do if it["node"] not in failed]
+    candidates = [answer["chosen"], *answer["runnersUp"]] if answer["chosen"] is not None else []
+    untried = [it["node"] for it in candidates if it["node"] not in failed]
     failures["untried"] = untried
-    failures["remedies"] = failure_remedies(seen.index.snapshot, failures["nodes"], untried)
-    message = told["message"] if told["chosen"] is None else failures["nodes"][0]["message"]
-    # While a binding is under way its claims are held for its node, and what the others say is of no use.
-    held: dict[str, Any] = {} if told["binding"] is None else {"refused": [], "remedies": []}
-    return {"node": None, "fits": False, "chosen": None, "runnersUp": [], "message": message} | held
+    failures["remedies"] = failure_remedies(sight.index.snapshot, failures["nodes"], untried)
+    message = answer["message"] if answer["chosen"] is None else failures["nodes"][0]["message"]
+    # While a binding is under way, its claims are held for its node, and why other nodes refuse does not matter.
+    nothing_else: dict[str, Any] = {} if answer["binding"] is None else {"refused": [], "remedies": []}
+    return {"node": None, "fits": False, "chosen": None, "runnersUp": [], "message": message} | nothing_else
 
 
-def _placed(states: Mapping[str, State], key: str) -> bool:
+def _has_node(states: Mapping[str, State], key: str) -> bool:
     state = states.get(f"pod/{key}")
     manifest = state.manifest if isinstance(state, ObjectState) else None
     return manifest is not None and bool(manifest["spec"].get("nodeName"))
 
 
-def simulated(seen: Sight, scenario: Scenario) -> dict[str, Any]:
-    """What would become of the pods; UnknownError where the scenario names what is not there."""
+def simulation(sight: Sight, scenario: Scenario) -> dict[str, Any]:
+    """What would happen to the pods; UnknownError where the scenario names an object that does not exist."""
     if scenario == Scenario():
         raise QuestionError("nothing to try; name something to drain, to lose, to add or to delete")
     try:
-        return outcome_document(simulate(seen.index, scenario))
+        return outcome_document(simulate(sight.index, scenario))
     except NotThereError as error:
-        known = list(getattr(seen.index.snapshot, FIELD_OF[error.kind]))
-        near = difflib.get_close_matches(error.name, known, NEAR_NAMES, 0.5) or sorted(known)[:NEAR_NAMES]
-        what = error.kind.__name__.lower()
+        names = list(getattr(sight.index.snapshot, FIELD_OF[error.kind]))
+        near = difflib.get_close_matches(error.name, names, NEAR_NAMES, 0.5) or sorted(names)[:NEAR_NAMES]
+        kind = error.kind.__name__.lower()
         there = ", ".join(near) or "none"
-        raise UnknownError(f'{what} "{error.name}" is not in {seen.named}; there are: {there}') from None
+        raise UnknownError(f'{kind} "{error.name}" is not in {sight.label}; there are: {there}') from None
     except NoSuchZoneError as error:
-        nodes = seen.index.snapshot.nodes.values()
+        nodes = sight.index.snapshot.nodes.values()
         zones = {zone_of(it.labels) for it in nodes} - {None}
         known_zones = ", ".join(sorted(map(str, zones))) or f"none; nodes say so with the label {ZONE}"
         raise UnknownError(f'no node is in zone "{error}"; zones there: {known_zones}') from None
@@ -337,7 +347,7 @@ def named_object(text: str) -> tuple[type[Object], str]:
     value = KIND_OF_NOUN[named.noun].value
     if value not in FIELD_OF:
         raise QuestionError(
-            f"a {named.singular} decides nothing here; delete what it stands for, such as its pods"
+            f"a {named.singular} plays no part in a decision; delete what belongs to it, such as its pods"
         )
     return value, f"default/{key}" if named.namespaced and "/" not in key else key
 
@@ -345,18 +355,18 @@ def named_object(text: str) -> tuple[type[Object], str]:
 def check_names(
     database: Database, objects: Sequence[Object], *, pod: str, node: str | None, namespaces: frozenset[str] | None
 ) -> None:
-    """UnknownError before a store is loaded, which may hold 100,000 volumes, for names that are not there."""
-    laid = {(type(it), it.meta.key) for it in objects}
+    """UnknownError for names that do not exist, before a store is loaded that may hold 100,000 volumes."""
+    laid_over = {(type(it), it.meta.key) for it in objects}
     with database.read() as connection:
         if (
-            (Pod, pod) not in laid
+            (Pod, pod) not in laid_over
             and not is_there(connection, "pod", pod)
-            and planning_set(pod, lambda name: laid_set(objects, name) or _set_in_store(connection, name)) is None
+            and planning_set(pod, lambda name: set_among(objects, name) or _set_in_store(connection, name)) is None
         ):
-            known = [*keys_of(connection, "pod"), *(key for kind, key in laid if kind is Pod)]
-            raise _unknown_pod(pod, known, STORE, namespaces)
-        if node is not None and (Node, node) not in laid and not is_there(connection, "node", node):
-            nodes = [*keys_of(connection, "node"), *(key for kind, key in laid if kind is Node)]
+            pods = [*keys_of(connection, "pod"), *(key for kind, key in laid_over if kind is Pod)]
+            raise _unknown_pod(pod, pods, STORE, namespaces)
+        if node is not None and (Node, node) not in laid_over and not is_there(connection, "node", node):
+            nodes = [*keys_of(connection, "node"), *(key for kind, key in laid_over if kind is Node)]
             raise _unknown_node(node, nodes, STORE)
 
 
@@ -368,7 +378,7 @@ def _set_in_store(connection: Connection, key: str) -> StatefulSet | None:
 
 def _unknown_pod(key: str, pods: Iterable[str], where: str, namespaces: frozenset[str] | None) -> UnknownError:
     may_know = [it for it in pods if namespaces is None or it.partition("/")[0] in namespaces]
-    return UnknownError(f'pod "{key}" is not in {where}; {_instead_of(key, may_know)}')
+    return UnknownError(f'pod "{key}" is not in {where}; {_suggestion(key, may_know)}')
 
 
 def _unknown_node(node: str, nodes: Iterable[str], where: str) -> UnknownError:
@@ -377,22 +387,22 @@ def _unknown_node(node: str, nodes: Iterable[str], where: str) -> UnknownError:
     return UnknownError(f'node "{node}" is not in {where}{meant}')
 
 
-def _pod(seen: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
-    snapshot = seen.index.snapshot
-    wanted = snapshot.pods.get(key)
-    if wanted is None:
-        raise _unknown_pod(key, snapshot.pods, seen.named, namespaces)
+def _pod_in(sight: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
+    snapshot = sight.index.snapshot
+    pod = snapshot.pods.get(key)
+    if pod is None:
+        raise _unknown_pod(key, snapshot.pods, sight.label, namespaces)
     if not snapshot.nodes:
-        over = "" if seen.database is not None else ", or name the store to lay them over: --db"
-        raise QuestionError(f"there is no Node in {seen.named}; add those of: kubectl get nodes -o yaml{over}")
-    return wanted
+        over = "" if sight.database is not None else ", or name the store to lay them over: --db"
+        raise QuestionError(f"there is no Node in {sight.label}; add those of: kubectl get nodes -o yaml{over}")
+    return pod
 
 
-def _instead_of(key: str, pods: Sequence[str]) -> str:
-    """What somebody meant who asked for a pod that is not there."""
+def _suggestion(key: str, pods: Sequence[str]) -> str:
+    """What to ask instead of a pod that does not exist."""
     first, _, name = key.partition("/")
-    if elsewhere := [it for it in pods if it.partition("/")[2] == name]:
-        return f"did you mean {' or '.join(sorted(elsewhere)[:NEAR_NAMES])}?"
+    if namesakes := [it for it in pods if it.partition("/")[2] == name]:
+        return f"did you mean {' or '.join(sorted(namesakes)[:NEAR_NAMES])}?"
     with suppress(UnknownKindError):
         kind = kind_called(first).singular
         return f"pods are explained; see volsched uses {kind}/{name}, or volsched describe {kind}/{name}"
@@ -400,17 +410,17 @@ def _instead_of(key: str, pods: Sequence[str]) -> str:
     return f"pods there: {', '.join(near) or 'none'}"
 
 
-def _node(seen: Sight, node: str | None) -> str | None:
-    if node is not None and node not in seen.index.snapshot.nodes:
-        raise _unknown_node(node, seen.index.snapshot.nodes, seen.named)
+def _checked_node(sight: Sight, node: str | None) -> str | None:
+    if node is not None and node not in sight.index.snapshot.nodes:
+        raise _unknown_node(node, sight.index.snapshot.nodes, sight.label)
     return node
 
 
-def _past(seen: Sight, wanted: Pod) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The last attempt as it is kept, and the failures, if it keeps failing."""
-    if seen.database is None or not wanted.meta.uid:
+def _past_and_failures(sight: Sight, pod: Pod) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The last attempt as it is stored, and the failures, if the pod keeps failing."""
+    if sight.database is None or not pod.meta.uid:
         return None, None
-    with seen.database.read() as connection:
+    with sight.database.read() as connection:
         position = read_head(connection).position
-        tried = attempts_at(connection, wanted.key, uid=wanted.meta.uid, position=position)
-        return past_of(connection, tried, position=position), failing(tried)
+        attempts = attempts_at(connection, pod.key, uid=pod.meta.uid, position=position)
+        return last_attempt(connection, attempts, position=position), repeated_failures(attempts)

@@ -1,1 +1,1 @@
-"""How claims stand with their volumes and pods, whoever binds them: half done, or used by whom."""
+"""The state of claims towards their volumes and pods, whichever scheduler binds them: half bound, used, unused."""

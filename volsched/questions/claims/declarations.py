@@ -1,4 +1,4 @@
-"""What is half done of any scheduler's bindings, and who uses a claim."""
+"""Which bindings of any scheduler are half done, and who uses a claim."""
 
 from volsched.questions.registry import Question, Route
 
@@ -7,8 +7,8 @@ _PARAMETERS = "volsched.questions.claims.parameters"
 QUESTIONS = (
     Question(
         name="in-flight",
-        help="Claims that are half bound, by whichever scheduler or controller, and since when.",
-        text="Read off the objects: a volume kept for a claim, a node chosen for it, one side written only.",
+        help="Claims that any scheduler or controller has half bound, and since when.",
+        text="Read off the objects: a volume reserved for a claim, a node selected for it, only one side written.",
         examples="""**Examples**
 
 `volsched in-flight --older 2m` is what should have been done by now
@@ -26,26 +26,27 @@ QUESTIONS = (
     ),
     Question(
         name="audit handovers",
-        help="Volumes that were given on, or are offered again, with contents that nobody vouches for.",
+        help="Volumes that went to another claim, or are offered again, with data that may not have been erased.",
         examples="""**Examples**
 
-`volsched audit handovers --since 30d` is whose data somebody else may have found
+`volsched audit handovers --since 30d` is whose data another claim may have found
 
 `volsched audit handovers -o csv`
 """,
         answer="page",
         parameters="volsched.questions.parameters:WindowParameters",
         handler="volsched.questions.claims.handovers:handovers",
+        of_events=True,
         routes=(Route(path="/audit/handovers"),),
         access="audit/*",
         columns=("volume", "held", "until", "given", "at", "data"),
-        empty="no volume was given on with unknown contents",
+        empty="no volume was handed over with unknown contents",
         turn="long",
     ),
     Question(
         name="audit data",
         help="Whether the volumes of claims were ever used: never-used, used or unknown, and why.",
-        text="Never used is told only of claims that were watched from their creation on, without a gap. "
+        text="Only claims that were observed from their creation on, without a gap, are called never-used. "
         "`volsched get pvc -o wide` has it as a column.",
         examples="""**Examples**
 
@@ -64,14 +65,14 @@ QUESTIONS = (
     ),
     Question(
         name="audit retained",
-        help="What rolled-back bindings had written and could not take back, why, and what may be done about it.",
-        text="A claim that is gone since is left out. A deletion is only proposed, and only where the log proves "
-        "that no pod with the claim ever had a node.",
+        help="What rolled-back bindings have written and could not undo, why, and what to do about it.",
+        text="Claims that were deleted since are left out. A deletion is only proposed, and only where the log "
+        "proves that no pod with the claim ever had a node.",
         examples="""**Examples**
 
 `volsched audit retained` lists claims that are bound though their pod was placed elsewhere, or nowhere
 
-`volsched audit retained -o json` has the proposal of every one
+`volsched audit retained -o json` has the proposal for each of them
 """,
         answer="page",
         parameters="volsched.questions.parameters:PageParameters",
@@ -84,8 +85,8 @@ QUESTIONS = (
     ),
     Question(
         name="uses",
-        help="Which pods use a claim or a volume, where, and whether anybody ever did.",
-        text="That nobody ever did is told only where it was watched from its creation on, without a gap.",
+        help="Which pods use a claim or a volume, on which nodes, and whether any pod ever did.",
+        text="That no pod ever did is said only of a claim that was observed from its creation on, without a gap.",
         examples="""**Examples**
 
 `volsched uses pvc shop/data` is its pods, their nodes and its volume

@@ -1,7 +1,7 @@
-"""Bindings of any scheduler that are under way or stuck, read off the objects: nobody else writes them down.
+"""Bindings of any scheduler that are under way or stuck, read off the objects: other schedulers keep no record.
 
 Binding is several writes by several parties: a volume's claimRef, a claim's selected node, its volumeName, and the
-mark that all of it is done. Whatever has some of them and not all is in flight.
+mark that all of it is done. A claim that has some of these, but not all, is in flight.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,11 +24,11 @@ from volsched.questions.history.moments import duration_of
 
 class BindStep(StrEnum):
     PREBOUND = "prebound"
-    """A volume is kept for the claim, which does not say so yet."""
+    """A volume is reserved for the claim, which does not name it yet."""
     PROVISIONING = "provisioning"
-    """A node was chosen, and no volume is there."""
+    """A node was selected, and there is no volume yet."""
     HALF_BOUND = "half-bound"
-    """The claim names its volume, and nobody has completed it."""
+    """The claim names its volume, and the binding is not complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class HalfBound:
     volume: str | None = None
     node: str | None = None
     written: tuple[str, tuple[str, ...]]
-    """Stream and field by which it is known since when it is so."""
+    """The stream and the field whose last write says since when it has been so."""
 
 
 def in_flight(context: QuestionContext, parameters: HalfBoundParameters) -> Answer:
@@ -54,60 +54,60 @@ def in_flight(context: QuestionContext, parameters: HalfBoundParameters) -> Answ
         }
         users = claim_users(objects)
         items = []
-        for it in half_bound(objects):
-            since = _since(connection, *it.written)
+        for binding in half_bound(objects):
+            since = _since(connection, *binding.written)
             if since is not None and since > oldest:
                 continue
             items.append(
                 {
-                    "claim": it.claim,
-                    "state": it.step.value,
-                    "volume": it.volume,
-                    "node": it.node,
-                    "pods": ", ".join(users.get(it.claim, ())) or None,
+                    "claim": binding.claim,
+                    "state": binding.step.value,
+                    "volume": binding.volume,
+                    "node": binding.node,
+                    "pods": ", ".join(users.get(binding.claim, ())) or None,
                     "since": time_text(since),
-                    "detail": it.detail,
+                    "detail": binding.detail,
                 }
             )
     return Answer(items=items)
 
 
 def half_bound(objects: Mapping[str, Manifest]) -> Iterator[HalfBound]:
-    """By the claim's name. `objects`: volumes, claims and pods by their streams."""
-    kept: dict[str, tuple[str, Manifest]] = {}
+    """In the order of claims. `objects`: volumes, claims and pods by their streams."""
+    reserved: dict[str, tuple[str, Manifest]] = {}
     for stream, volume in objects.items():
         reference = claim_of(volume) if stream.startswith("volume/") else None
         if reference:
             key = f"{reference.get('namespace')}/{reference.get('name')}"
             claim = objects.get(f"claim/{key}")
             if claim is not None and reference.get("uid") in (None, "", uid(claim)):
-                kept[key] = (str(metadata(volume)["name"]), volume)
+                reserved[key] = (str(metadata(volume)["name"]), volume)
     for stream, claim in sorted(objects.items()):
         if stream.startswith("claim/") and not claim_is_bound(claim):
-            yield from _step_of(stream, claim, kept.get(stream.removeprefix("claim/")))
+            yield from _step_of(stream, claim, reserved.get(stream.removeprefix("claim/")))
 
 
-def _step_of(stream: str, claim: Manifest, kept: tuple[str, Manifest] | None) -> Iterator[HalfBound]:
+def _step_of(stream: str, claim: Manifest, reserved: tuple[str, Manifest] | None) -> Iterator[HalfBound]:
     key, node = stream.removeprefix("claim/"), annotations(claim).get(SELECTED_NODE)
-    named = spec(claim).get("volumeName")
-    if named:
+    volume_name = spec(claim).get("volumeName")
+    if volume_name:
         yield HalfBound(
             claim=key,
             step=BindStep.HALF_BOUND,
-            volume=named,
+            volume=volume_name,
             node=node,
-            detail=f"the claim names {named}" + ("" if kept else ", which does not name the claim"),
+            detail=f"the claim names {volume_name}" + ("" if reserved else ", which does not name the claim"),
             written=(stream, ("spec", "volumeName")),
         )
-    elif kept is not None:
-        volume, manifest = kept
-        who = "a controller or scheduler" if BOUND_BY_CONTROLLER in annotations(manifest) else "a person"
+    elif reserved is not None:
+        volume, manifest = reserved
+        keeper = "a controller or scheduler" if BOUND_BY_CONTROLLER in annotations(manifest) else "a person"
         yield HalfBound(
             claim=key,
             step=BindStep.PREBOUND,
             volume=volume,
             node=node,
-            detail=f"{who} keeps {volume} for it",
+            detail=f"{keeper} keeps {volume} for it",
             written=(f"volume/{volume}", ("spec", "claimRef")),
         )
     elif node is not None:
@@ -123,7 +123,7 @@ def _step_of(stream: str, claim: Manifest, kept: tuple[str, Manifest] | None) ->
 
 
 def claim_users(objects: Mapping[str, Manifest]) -> dict[str, list[str]]:
-    """Claim → the pods that name it, ephemeral claims included."""
+    """Claim → the pods that use it, ephemeral claims included."""
     users: dict[str, list[str]] = {}
     for stream, pod in objects.items():
         if stream.startswith("pod/"):
@@ -142,7 +142,7 @@ def claims_of_pod(pod: Manifest) -> Iterator[str]:
 
 
 def _since(connection: Connection, stream: str, path: tuple[str, ...]) -> int | None:
-    """None: it was so when the object was first seen, nobody knows for how long."""
+    """None: the field was set already when the object was first observed, so the time is unknown."""
     written = last_written(connection, stream, *path)
     first = None if written is None else event(connection, written.position)
     return None if written is None or first is None or first.version == 1 else written.at

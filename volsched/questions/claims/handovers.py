@@ -1,4 +1,4 @@
-"""Volumes that were offered again with contents that nobody vouches for: data can leak from one to another."""
+"""Volumes that were offered again with contents that may not have been erased: data can leak."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,15 +9,13 @@ from volsched.log.events.fold import ObjectState
 from volsched.log.reads.as_of import look_at_head
 from volsched.questions.audit.answers import Answer
 from volsched.questions.context import QuestionContext
-from volsched.questions.history.volume_history import NEVER_BOUND, claims_of
+from volsched.questions.history.volume_history import CLEAN_DATA, NEVER_BOUND, claims_of
 from volsched.questions.parameters import MOST, WindowParameters
 from volsched.questions.refusals import UnknownError
 
-CLEAN = "clean"
-
 
 def handovers(context: QuestionContext, parameters: WindowParameters) -> Answer:
-    """Volume by volume, in the order of their names; read on from the last volume of a page."""
+    """In the order of volumes' names; the next page begins after the last volume of this one."""
     items: list[dict[str, Any]] = []
     with context.window(parameters) as (connection, within):
         look = look_at_head(connection)
@@ -27,11 +25,11 @@ def handovers(context: QuestionContext, parameters: WindowParameters) -> Answer:
             if len(items) >= parameters.limit:
                 return Answer(items=items, after=items[-1]["volume"])
             try:
-                served = claims_of(connection, volume, within, after=None, limit=MOST).items
+                tenures = claims_of(connection, volume, within, after=None, limit=MOST).items
             except UnknownError:
                 continue
             is_offered = isinstance(state, ObjectState) and status(state.manifest or {}).get("phase") == AVAILABLE
-            following = [*served, {"claim": None, "from": None}] if is_offered else served
+            holders = [*tenures, {"claim": None, "from": None}] if is_offered else tenures
             items += [
                 {
                     "volume": volume,
@@ -41,7 +39,7 @@ def handovers(context: QuestionContext, parameters: WindowParameters) -> Answer:
                     "at": after["from"],
                     "data": before["data"],
                 }
-                for before, after in pairwise(following)
-                if before["until"] is not None and before["data"] not in (CLEAN, NEVER_BOUND)
+                for before, after in pairwise(holders)
+                if before["until"] is not None and before["data"] not in (CLEAN_DATA, NEVER_BOUND)
             ]
     return Answer(items=items)

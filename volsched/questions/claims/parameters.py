@@ -11,7 +11,7 @@ class ClaimDataParameters(Parameters):
     claims_in: Annotated[
         str | None,
         option("--namespace", "-n", metavar="NS", query="claimsIn"),
-        Field(description="Claims of this namespace; of every one without it."),
+        Field(description="Only claims of this namespace; without it, of all namespaces."),
     ] = None
 
 
@@ -19,5 +19,5 @@ class HalfBoundParameters(Parameters):
     older_than: Annotated[
         str,
         option("--older", "--older-than", metavar="D", query="olderThan"),
-        Field(description="Leave out what is known to be more recent, as 90s, 2m or 1h."),
+        Field(description="Leave out what is known to be more recent than this: 90s, 2m or 1h."),
     ] = "0s"

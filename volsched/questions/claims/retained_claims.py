@@ -1,7 +1,7 @@
-"""What a rolled-back binding had written and could not take back, why, and what a person may do about it.
+"""What a rolled-back binding has written and could not undo, why, and what a person may do about it.
 
-A cluster that never unbinds keeps such a claim where it is. Nothing of ours deletes a claim: a deletion is
-proposed only where the log proves that no pod with the claim ever had a node, and a person carries it out.
+On a cluster that never unbinds, such a claim stays as it is. volsched deletes no claim: a deletion is only
+proposed, and only where the log proves that no pod with the claim ever had a node. A person carries it out.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from volsched.questions.parameters import PageParameters
 
 
 def retained(context: QuestionContext, parameters: PageParameters) -> Answer:
-    """Leg by leg, in the order of bindings; a claim that is gone since is left out."""
+    """One item per leg, in the order of bindings; claims that were deleted since are left out."""
     items: list[dict[str, Any]] = []
     with context.database.read() as connection:
         look = look_at_head(connection)

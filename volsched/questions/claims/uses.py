@@ -1,4 +1,4 @@
-"""Who uses a claim: its pods now, and where it was watched all the time, whether there ever was one."""
+"""Who uses a claim: its pods now, and, where it was observed all the time, whether any pod ever did."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from volsched.questions.parameters import ObjectParameters
 from volsched.questions.refusals import QuestionError, UnknownError
 
 CLAIM, VOLUME = kind_called("pvc"), kind_called("pv")
-PROVEN = "nobody ever used it"
+PROVEN = "no pod ever used it"
 
 
 def uses(context: QuestionContext, parameters: ObjectParameters) -> dict[str, Any]:
@@ -24,13 +24,13 @@ def uses(context: QuestionContext, parameters: ObjectParameters) -> dict[str, An
         raise QuestionError(f"a {parameters.named.singular} is not used by pods; ask for a pvc or a pv")
     with context.database.read() as connection:
         look = look_at_head(connection)
-        with context.known(connection, parameters.named, parameters.key):
-            found = look.one(parameters.noun, parameters.key)
-            if not isinstance(found, ObjectState) or found.manifest is None:
+        with context.with_suggestions(connection, parameters.named, parameters.key):
+            subject = look.one(parameters.noun, parameters.key)
+            if not isinstance(subject, ObjectState) or subject.manifest is None:
                 raise UnknownError(
                     f"there is no {parameters.named.singular} {parameters.key} now; see: volsched history"
                 )
-        key = parameters.key if parameters.noun == CLAIM.noun else _claim_key(found.manifest)
+        key = parameters.key if parameters.noun == CLAIM.noun else _claim_key(subject.manifest)
         state = None if key is None else look.one(CLAIM.noun, key)
         claim = state.manifest if isinstance(state, ObjectState) else None
         pods = [
@@ -38,7 +38,7 @@ def uses(context: QuestionContext, parameters: ObjectParameters) -> dict[str, An
             for name, it in look.every("pod")
             if isinstance(it, ObjectState) and it.manifest is not None and key in set(claims_of_pod(it.manifest))
         ]
-        volume = parameters.name if parameters.noun == VOLUME.noun else spec(found.manifest).get("volumeName")
+        volume = parameters.name if parameters.noun == VOLUME.noun else spec(subject.manifest).get("volumeName")
         unused = None if claim is None or pods or key is None else _never_used(connection, key, claim, context.now)
     return {"claim": key, "volume": volume, "pods": pods, "unusedSince": _unused_since(claim), "neverUsed": unused}
 
@@ -49,10 +49,14 @@ def _claim_key(volume: Manifest) -> str | None:
 
 
 def _unused_since(claim: Manifest | None) -> str | None:
-    """As Kubernetes itself says it, from 1.37 on."""
-    told: list[Mapping[str, Any]] = status(claim or {}).get("conditions") or []
+    """The time in the condition `Unused`, which Kubernetes writes from 1.37 on."""
+    conditions: list[Mapping[str, Any]] = status(claim or {}).get("conditions") or []
     return next(
-        (it.get("lastTransitionTime") for it in told if it.get("type") == "Unused" and it.get("status") == "True"),
+        (
+            it.get("lastTransitionTime")
+            for it in conditions
+            if it.get("type") == "Unused" and it.get("status") == "True"
+        ),
         None,
     )
 

@@ -1,6 +1,6 @@
-"""The columns of `get`, by kind: those that kubectl's users know, and with `wide` what only we can tell.
+"""The columns of `get`, by kind: those of kubectl, and with `wide` those that only volsched can fill.
 
-Pure: a column is a function of what is stored and of the time at which it is looked at.
+Pure: a column is a function of the stored object and of the time at which it is shown.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,13 +24,13 @@ from volsched.questions.get.documents import (
     assumed_by,
     assumed_node,
     field_at,
-    listed,
+    list_text,
     phase,
-    shown,
+    value_text,
 )
 from volsched.runtime.clock import parse_rfc3339, rfc3339
 
-# Columns of volumes, claims, classes and what CSI has.
+# Columns of volumes, claims, classes and CSI objects.
 
 MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
@@ -41,7 +41,9 @@ def _modes(modes: object) -> str:
 
 def _class(item: Item) -> str:
     annotated = annotations(item.manifest).get(BETA_STORAGE_CLASS)
-    return shown(annotated if annotated is not None else spec(item.manifest).get("storageClassName"), missing="")
+    return value_text(
+        annotated if annotated is not None else spec(item.manifest).get("storageClassName"), missing=""
+    )
 
 
 def _volume_mode(item: Item) -> str:
@@ -65,7 +67,7 @@ def _ref(ref: Manifest) -> str:
 
 
 def _of_bound_claim(field: str, cell: Callable[[Any], str]) -> Callable[[Item], str]:
-    """kubectl shows what the volume gives, and nothing before there is one."""
+    """As in kubectl: what the volume has, and nothing before there is a volume."""
     return lambda item: cell(status(item.manifest).get(field)) if spec(item.manifest).get("volumeName") else ""
 
 
@@ -80,16 +82,16 @@ def _class_name(item: Item) -> str:
 
 def _topology(item: Item) -> str:
     labels = item.manifest.get("nodeTopology", {}).get("matchLabels", {})
-    return listed(f"{key}={value}" for key, value in sorted(labels.items()))
+    return list_text(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _driver_modes(item: Item) -> str:
-    return listed(spec(item.manifest).get("volumeLifecycleModes", ("Persistent",)))
+    return list_text(spec(item.manifest).get("volumeLifecycleModes", ("Persistent",)))
 
 
 def _tokens(item: Item) -> str:
-    wanted = [str(it.get("audience", "")) for it in spec(item.manifest).get("tokenRequests", ())]
-    return listed(wanted) if wanted else UNSET
+    audiences = [str(it.get("audience", "")) for it in spec(item.manifest).get("tokenRequests", ())]
+    return list_text(audiences) if audiences else UNSET
 
 
 STORAGE_COLUMNS: Mapping[str, tuple[Column, ...]] = {
@@ -161,7 +163,7 @@ STORAGE_COLUMNS: Mapping[str, tuple[Column, ...]] = {
 }
 
 
-# The columns of kinds that are only kept, as kubectl's users know them.
+# kubectl's columns of kinds that are only stored.
 
 
 def _controller(item: Item) -> str:
@@ -175,12 +177,12 @@ def _controller(item: Item) -> str:
 
 def _ports(item: Item) -> str:
     ports = spec(item.manifest).get("ports", ())
-    return listed(f"{it.get('port')}/{it.get('protocol', 'TCP')}" for it in ports if isinstance(it, dict))
+    return list_text(f"{it.get('port')}/{it.get('protocol', 'TCP')}" for it in ports if isinstance(it, dict))
 
 
 def _selector(item: Item) -> str:
     selector = spec(item.manifest).get("selector")
-    return listed(f"{name}={value}" for name, value in selector.items()) if isinstance(selector, dict) else NONE
+    return list_text(f"{name}={value}" for name, value in selector.items()) if isinstance(selector, dict) else NONE
 
 
 STORED_COLUMNS: Mapping[str, tuple[Column, ...]] = {
@@ -188,7 +190,7 @@ STORED_COLUMNS: Mapping[str, tuple[Column, ...]] = {
         NAME,
         Column("TYPE", field_at("spec", "type", missing="ClusterIP")),
         Column("CLUSTER-IP", field_at("spec", "clusterIP")),
-        Column("EXTERNAL-IP", lambda item: listed(spec(item.manifest).get("externalIPs", ()))),
+        Column("EXTERNAL-IP", lambda item: list_text(spec(item.manifest).get("externalIPs", ()))),
         Column("PORT(S)", _ports),
         AGE,
         Column("SELECTOR", _selector, wide=True),
@@ -196,7 +198,7 @@ STORED_COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "revision": (
         NAME,
         Column("CONTROLLER", _controller),
-        Column("REVISION", lambda item: shown(item.manifest.get("revision"), missing="0")),
+        Column("REVISION", lambda item: value_text(item.manifest.get("revision"), missing="0")),
         AGE,
     ),
     "disruptionbudget": (
@@ -223,17 +225,17 @@ ROLE = "node-role.kubernetes.io/"
 
 
 def _ready(item: Item) -> str:
-    told = status(item.manifest).get("containerStatuses")
-    if told is None:
-        # The past of an observed pod: how ready it was is not recorded.
+    statuses = status(item.manifest).get("containerStatuses")
+    if statuses is None:
+        # The past of an observed pod: its readiness is not recorded.
         return "-" if phase(item) == "Running" else f"0/{len(spec(item.manifest).get('containers', ()))}"
     containers = spec(item.manifest).get("containers", ())
-    return f"{sum(1 for it in told if it.get('ready'))}/{len(containers)}"
+    return f"{sum(1 for it in statuses if it.get('ready'))}/{len(containers)}"
 
 
 def _restarts(item: Item) -> str:
-    told = status(item.manifest).get("containerStatuses", ())
-    return str(sum(int(it.get("restartCount", 0)) for it in told))
+    statuses = status(item.manifest).get("containerStatuses", ())
+    return str(sum(int(it.get("restartCount", 0)) for it in statuses))
 
 
 def _pod_status(item: Item) -> str:
@@ -255,7 +257,7 @@ def _node_status(item: Item) -> str:
 
 def _roles(item: Item) -> str:
     labels = metadata(item.manifest).get("labels", {})
-    return listed(sorted(key.removeprefix(ROLE) for key in labels if key.startswith(ROLE)))
+    return list_text(sorted(key.removeprefix(ROLE) for key in labels if key.startswith(ROLE)))
 
 
 def _zone(item: Item) -> str:
@@ -273,18 +275,18 @@ def _set_ready(item: Item) -> str:
 
 
 def _containers(field: str) -> Callable[[Item], str]:
-    return lambda item: listed(
+    return lambda item: list_text(
         it.get(field, "") for it in spec(spec(item.manifest).get("template", {})).get("containers", ())
     )
 
 
 def _about(item: Item) -> str:
-    about = item.manifest.get("involvedObject", {})
-    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+    involved = item.manifest.get("involvedObject", {})
+    return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
 def _since(field: str) -> Callable[[Item], str]:
-    """Events that were made under `events.k8s.io` tell one time alone, and that is another field's."""
+    """Events written as `events.k8s.io` have only one time, in another field."""
     return lambda item: age(
         parse_rfc3339(str(item.manifest.get(field) or item.manifest.get("eventTime"))), item.now
     )
@@ -345,7 +347,7 @@ WORKLOAD_COLUMNS: Mapping[str, tuple[Column, ...]] = {
 
 @cache
 def columns_of(noun: str, *, wide: bool) -> tuple[Column, ...]:
-    # What is served but never there has a name and an age, like everything.
+    # Kinds that are served but never stored have a name and an age, like all others.
     return tuple(column for column in COLUMNS.get(noun, (NAME, AGE)) if wide or not column.wide)
 
 
@@ -358,7 +360,7 @@ def _of_attempt(cell: Callable[[AttemptState, int], str]) -> Callable[[Item], st
 
 
 def _legs(state: BindingState) -> str:
-    return listed(f"{leg.claim.rpartition('/')[2]}→{leg.volume or '?'}:{leg.state}" for leg in state.legs)
+    return list_text(f"{leg.claim.rpartition('/')[2]}→{leg.volume or '?'}:{leg.state}" for leg in state.legs)
 
 
 def _deadline(state: BindingState) -> str:
@@ -389,12 +391,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         NAME,
         Column("POD", _of_attempt(lambda it, _: _pod_name(it.made["pod"]))),
         Column("OUTCOME", _of_attempt(lambda it, _: str(it.made["outcome"]))),
-        Column("NODE", _of_attempt(lambda it, _: shown(it.made.get("node")))),
+        Column("NODE", _of_attempt(lambda it, _: value_text(it.made.get("node")))),
         Column("COUNT", _of_attempt(lambda it, _: str(it.times))),
         Column("LAST SEEN", _of_attempt(lambda it, now: age(it.last_at, now)), ages=True),
-        Column("MESSAGE", _of_attempt(lambda it, _: shown(it.made["detail"].get("message")))),
+        Column("MESSAGE", _of_attempt(lambda it, _: value_text(it.made["detail"].get("message")))),
         Column("DECIDED AT", _of_attempt(lambda it, _: str(it.decided_at)), wide=True),
         Column("DECIDER", _of_attempt(lambda it, _: str(it.made["decider"])), wide=True),
     ),
 }
-"""Noun → its columns, in kubectl's order; ours stand last."""
+"""Noun → its columns, in kubectl's order; ours come last."""

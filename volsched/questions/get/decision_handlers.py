@@ -1,4 +1,4 @@
-"""How bindings and attempts are asked for: pages of them in order of time, one, and the steps of a binding."""
+"""The handlers for bindings and attempts: pages in order of time, single ones, and the steps of a binding."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -21,7 +21,7 @@ T = TypeVar("T", BindingState, AttemptState)
 
 
 class DecisionPage(NamedTuple, Generic[T]):
-    """Decisions of one page, which the next one follows."""
+    """The decisions of one page, and where the next page begins."""
 
     rows: list[tuple[str, T]]
     head: int
@@ -42,25 +42,25 @@ def attempts(context: QuestionContext, parameters: AttemptList) -> ObjectsAnswer
 def binding_page(
     context: QuestionContext, parameters: ReservationList, **exact: str | None
 ) -> DecisionPage[BindingState]:
-    """`exact`: values that columns must have; None is any."""
+    """`exact`: values that columns must have; None allows any."""
     return _page(context, parameters, bindings_page, lambda it: it.planned_at, exact)
 
 
 def binding(context: QuestionContext, parameters: NamedParameters) -> ObjectsAnswer:
-    return _one(context, parameters, BINDING)
+    return _single(context, parameters, BINDING)
 
 
 def attempt(context: QuestionContext, parameters: NamedParameters) -> ObjectsAnswer:
-    return _one(context, parameters, ATTEMPT)
+    return _single(context, parameters, ATTEMPT)
 
 
 def steps(context: QuestionContext, parameters: NamedParameters) -> Answer:
-    _one(context, parameters, BINDING)
+    _single(context, parameters, BINDING)
     with context.database.read() as connection:
         return Answer(items=steps_of(look_at_head(connection), parameters.name))
 
 
-def _one(context: QuestionContext, parameters: NamedParameters, noun: str) -> ObjectsAnswer:
+def _single(context: QuestionContext, parameters: NamedParameters, noun: str) -> ObjectsAnswer:
     with context.database.read() as connection:
         head = read_head(connection).position
         state = look_at(connection, head).one(noun, parameters.name)
@@ -76,10 +76,10 @@ def _page(
     time_of: Callable[[T], int],
     exact: Mapping[str, str | None],
 ) -> DecisionPage[T]:
-    """One more than a page is read: it says whether there is another."""
+    """One decision more than fits a page is read, to know whether there is a next page."""
     with context.database.read() as connection:
         head = read_head(connection).position
-        found = read(
+        decisions = read(
             connection,
             namespace=parameters.namespace,
             after=place_in(parameters.after),
@@ -87,17 +87,17 @@ def _page(
             id=parameters.name,
             **exact,
         )
-    rows = found[: parameters.limit]
-    after = place_token(time_of(rows[-1][1]), rows[-1][0]) if len(found) > parameters.limit else None
+    rows = decisions[: parameters.limit]
+    after = place_token(time_of(rows[-1][1]), rows[-1][0]) if len(decisions) > parameters.limit else None
     return DecisionPage(rows, head, after)
 
 
 def _answer(
-    noun: str, found: Sequence[tuple[str, State]], head: int, now: int, after: str | None = None
+    noun: str, decisions: Sequence[tuple[str, State]], head: int, now: int, after: str | None = None
 ) -> ObjectsAnswer:
     return ObjectsAnswer(
         columns=columns_of(noun, wide=True),
-        rows=state_rows(noun, found, now=now),
+        rows=state_rows(noun, decisions, now=now),
         position=head,
         kind=noun.title(),
         after=after,

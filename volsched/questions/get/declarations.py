@@ -1,4 +1,4 @@
-"""Things themselves: objects as they are or were, and lists of what is decided, queued and held."""
+"""Objects as they are or were, and lists of bindings, attempts, effects and reservations."""
 
 from volsched.questions.registry import Question, Route
 
@@ -13,23 +13,23 @@ QUESTIONS = (
     Question(
         name="get",
         help="List objects, or show those that are named.",
-        text="Ages are those of the moment that is looked at. Exit 3, with what comes near, if there is no such "
+        text="Ages are counted to the time that is asked about. Exit 3, with similar names, if there is no such "
         "kind or name.",
         examples="""**Examples**
 
-`volsched get pv -o wide` shows volumes, and which open binding has them for which node
+`volsched get pv -o wide` shows volumes, and which open binding holds them for which node
 
 `volsched get pods -A` and `volsched get pvc -n shop -l tier=db`
 
 `volsched get pv disk-7 -o yaml --as-of 2025-11-16T22:00:00Z` is what it was then
 
-`volsched get bindings,attempts -A` is what was decided, and why pods wait
+`volsched get bindings,attempts -A` shows what was decided, and why pods wait
 
-`volsched get pvc -w` goes on with every change until Ctrl-C
+`volsched get pvc -w` shows every further change until Ctrl-C
 """,
         answer="objects",
         parameters=f"{_PARAMETERS}:KindParameters",
-        handler=f"{_OBJECTS}:every",
+        handler=f"{_OBJECTS}:objects_of_kind",
         of_views=True,
         routes=(Route(path="/history/{kind}", within="either", help="All objects of a kind, as they were."),),
         access="history/*",
@@ -42,7 +42,7 @@ QUESTIONS = (
         answer="object",
         schema="Object",
         parameters=f"{_PARAMETERS}:OneParameters",
-        handler=f"{_OBJECTS}:one",
+        handler=f"{_OBJECTS}:single_object",
         of_views=True,
         routes=(Route(path="/history/{kind}/{name}/object", within="either"),),
         access="history/*",
@@ -51,10 +51,10 @@ QUESTIONS = (
     Question(
         name="describe",
         help="Show an object, its bindings with their legs, the attempts to place it, and its Kubernetes events.",
-        text='For a pod, the line "Scheduled" is read from its binding where the event of it has expired.',
+        text='For a pod, the line "Scheduled" comes from its binding once the event has expired.',
         examples="""**Examples**
 
-`volsched describe pod db-0 -n shop` says why it waits, or how it came to its node
+`volsched describe pod db-0 -n shop` says why it waits, or how it got its node
 
 `volsched describe pv disk-7` shows its binding with every leg, and its events
 
@@ -102,7 +102,7 @@ QUESTIONS = (
     ),
     Question(
         name="binding steps",
-        help="All that was done for it.",
+        help="All that was done for a binding.",
         examples="",
         answer="page",
         parameters=f"{_LISTS}:NamedParameters",
@@ -142,7 +142,7 @@ QUESTIONS = (
 
 `volsched effects list --state parked` shows the work that was given up, and why
 
-`volsched effects retry KEY` tries it again; `volsched effects cancel KEY` lets its binding end without it
+`volsched effects retry KEY` retries it; `volsched effects cancel KEY` lets its binding end without it
 """,
         answer="objects",
         schema="EffectList",
@@ -154,7 +154,7 @@ QUESTIONS = (
     ),
     Question(
         name="effect",
-        help="A piece of work; its name is its key with dots for slashes.",
+        help="An effect; its name is its key, with dots instead of slashes.",
         examples="",
         answer="object",
         schema="Effect",
@@ -169,9 +169,9 @@ QUESTIONS = (
         help="Reservations that are held now, the oldest first.",
         examples="""**Examples**
 
-`volsched reservations create shop/db-0 --for 300` holds what the pod needs for five minutes, and says where
+`volsched reservations create shop/db-0 --for 300` reserves what the pod needs for five minutes, and says where
 
-`volsched reservations confirm ID` lets it be bound; `renew ID` holds it longer; `cancel ID` lets go of it
+`volsched reservations confirm ID` binds the pod; `renew ID` extends the reservation; `cancel ID` releases it
 """,
         answer="objects",
         schema="ReservationList",
@@ -189,7 +189,7 @@ QUESTIONS = (
         answer="object",
         schema="Reservation",
         parameters=f"{_LISTS}:NamedParameters",
-        handler=f"{_RESERVATIONS}:one",
+        handler=f"{_RESERVATIONS}:single_reservation",
         routes=(Route(path="/reservations/{name}", within="namespace", action="get"),),
         access="reservations/*",
         verb=False,

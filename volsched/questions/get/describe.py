@@ -1,4 +1,4 @@
-"""Everything we know of one object, as data, and what became of every pod."""
+"""All that is known of one object, as data, and a summary of all pods."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -20,8 +20,8 @@ from volsched.log.reads.lookups import (
 )
 from volsched.log.reads.views import Concerned, Look
 from volsched.questions.context import QuestionContext
-from volsched.questions.get.documents import as_manifest, attempt_told, binding_told
-from volsched.questions.get.handlers import looked_at, state_of
+from volsched.questions.get.documents import as_manifest, attempt_document, binding_document
+from volsched.questions.get.handlers import look_as_of, state_of
 from volsched.questions.get.near_names import full_id
 from volsched.questions.get.parameters import OneParameters
 from volsched.questions.registry import DatedDocument
@@ -31,29 +31,29 @@ from volsched.scheduling.rules.attempts import COMPONENT as SCHEDULER
 from volsched.scheduling.rules.attempts import SCHEDULED, scheduled_message, scheduled_stream
 from volsched.scheduling.rules.pod_claims import claim_uses
 
-# `describe` prints it; a program takes it as JSON. It is the same now and as of any position.
+# `describe` prints this; programs read it as JSON. It has the same form for now and for any position.
 
 CONCERNED: Mapping[str, Concerned] = {"pod": "pod", "claim": "claim", "volume": "volume", "node": "node"}
 """Nouns that bindings are about."""
 Manifest = Mapping[str, Any]
-Described = dict[str, Any]
+Description = dict[str, Any]
 
 
 def describe(context: QuestionContext, parameters: OneParameters) -> DatedDocument:
-    with looked_at(context, parameters.as_of) as (look, now):
+    with look_as_of(context, parameters.as_of) as (look, now):
         state = state_of(context, parameters, look)
         return DatedDocument(
-            described(look, parameters.named, full_id(look, parameters.named, parameters.key), state), now
+            description(look, parameters.named, full_id(look, parameters.named, parameters.key), state), now
         )
 
 
-def described(look: Look, named: Named, key: str, state: State) -> Described:
-    told: Described = {"object": as_manifest(named.noun, key, state)}
+def description(look: Look, named: Named, key: str, state: State) -> Description:
+    answer: Description = {"object": as_manifest(named.noun, key, state)}
     if isinstance(state, ObjectState):
-        told |= _about_object(look, named, key, state)
+        answer |= _object_parts(look, named, key, state)
     elif isinstance(state, BindingState):
-        told["steps"] = steps_of(look, key)
-    return told
+        answer["steps"] = steps_of(look, key)
+    return answer
 
 
 def steps_of(look: Look, binding: str) -> list[dict[str, Any]]:
@@ -64,34 +64,34 @@ def steps_of(look: Look, binding: str) -> list[dict[str, Any]]:
     ]
 
 
-def _about_object(look: Look, named: Named, key: str, state: ObjectState) -> Described:
+def _object_parts(look: Look, named: Named, key: str, state: ObjectState) -> Description:
     manifest = state.manifest or {}
-    own = uid(manifest)
+    own_uid = uid(manifest)
     bindings: list[tuple[str, BindingState]] = []
     if named.noun in CONCERNED:
         bindings = look.bindings_of(CONCERNED[named.noun], key)
     if named.noun == "pod":
-        bindings = [it for it in bindings if it[1].plan["pod_uid"] == own]
-    told: Described = {}
+        bindings = [it for it in bindings if it[1].plan["pod_uid"] == own_uid]
+    parts: Description = {}
     assumption = _assumption(look, state)
     if assumption is not None:
-        told["assumption"] = assumption
-    told |= _related(look, named.noun, key, state)
-    told["bindings"] = [binding_told(id_, it) for id_, it in reversed(bindings)]
+        parts["assumption"] = assumption
+    parts |= _related_objects(look, named.noun, key, state)
+    parts["bindings"] = [binding_document(id_, it) for id_, it in reversed(bindings)]
     if named.noun == "pod":
-        tried = [it for it in look.attempts_of(key) if it[1].made["pod_uid"] == own]
-        told["attempts"] = [attempt_told(id_, it) for id_, it in reversed(tried)]
-    notices = [it for it in look.notices_about(f"{named.title}/{key}") if _is_about(it, own)]
+        attempts = [it for it in look.attempts_of(key) if it[1].made["pod_uid"] == own_uid]
+        parts["attempts"] = [attempt_document(id_, it) for id_, it in reversed(attempts)]
+    notices = [it for it in look.notices_about(f"{named.title}/{key}") if _is_about(it, own_uid)]
     stored = {str(metadata(it).get("name", "")) for it in notices}
-    events = [*map(_event, notices), *(_scheduled(bindings, stored) if named.noun == "pod" else ())]
-    told["events"] = sorted(events, key=lambda it: (it["last"], it["reason"]))
-    return told
+    events = [*map(_event, notices), *(_scheduled_events(bindings, stored) if named.noun == "pod" else ())]
+    parts["events"] = sorted(events, key=lambda it: (it["last"], it["reason"]))
+    return parts
 
 
-# --- what is near the object ----------------------------------------------------------------------------
+# --- related objects ------------------------------------------------------------------------------------
 
 
-def _related(look: Look, noun: str, key: str, state: ObjectState) -> Described:
+def _related_objects(look: Look, noun: str, key: str, state: ObjectState) -> Description:
     manifest = state.manifest or {}
     if noun == "pod":
         return {"claims": list(_claims(look, manifest, state.rv))}
@@ -114,32 +114,32 @@ def _claims(look: Look, manifest: Manifest, rv: int) -> Iterator[dict[str, Any]]
     pod = read_object("pod", manifest, rv)
     assert isinstance(pod, Pod)
     for use in claim_uses(pod):
-        found = look.one("claim", use.key)
-        claim = (found.manifest or {}) if isinstance(found, ObjectState) else {}
+        state = look.one("claim", use.key)
+        claim = (state.manifest or {}) if isinstance(state, ObjectState) else {}
         phase = "Terminating" if is_being_deleted(claim) else status(claim).get("phase", "not found")
         yield {"claim": use.name, "phase": phase, "volume": spec(claim).get("volumeName")}
 
 
 def _assumption(look: Look, state: ObjectState) -> dict[str, Any] | None:
-    """What an open binding has laid over the object; of one that has ended it no longer counts."""
-    held = state.assumed
-    binding = None if held is None else look.one(BINDING, held.binding)
-    if held is None or not isinstance(binding, BindingState) or not binding.open:
+    """What an open binding has laid over the object; once the binding has ended, it no longer counts."""
+    assumed = state.assumed
+    binding = None if assumed is None else look.one(BINDING, assumed.binding)
+    if assumed is None or not isinstance(binding, BindingState) or not binding.open:
         return None
-    return {"binding": held.binding, "node": binding.plan["node"], "patch": dict(held.patch)}
+    return {"binding": assumed.binding, "node": binding.plan["node"], "patch": dict(assumed.patch)}
 
 
 # --- decisions and events ------------------------------------------------------------------------------
 
 
-def _is_about(notice: Manifest, own: str) -> bool:
-    """Of this object, not of an earlier one of the name."""
-    about = notice.get("involvedObject", {}).get("uid")
-    return not about or not own or about == own
+def _is_about(notice: Manifest, own_uid: str) -> bool:
+    """Whether the notice is about this object, not about an earlier one of the same name."""
+    involved_uid = notice.get("involvedObject", {}).get("uid")
+    return not involved_uid or not own_uid or involved_uid == own_uid
 
 
 def _event(notice: Manifest) -> dict[str, Any]:
-    """Also as `events.k8s.io` writes them: a time, a series, and who reports."""
+    """Reads both forms of an event; that of `events.k8s.io` has one time, a series and a reporter."""
     series, at = notice.get("series") or {}, notice.get("eventTime") or ""
     return {
         "type": notice.get("type", ""),
@@ -152,11 +152,13 @@ def _event(notice: Manifest) -> dict[str, Any]:
     }
 
 
-def _scheduled(bindings: list[tuple[str, BindingState]], stored: Collection[str]) -> Iterator[dict[str, Any]]:
-    """That a pod was placed its binding tells for ever; the event of it expires."""
+def _scheduled_events(
+    bindings: list[tuple[str, BindingState]], stored: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    """The event "Scheduled" of bindings whose event has expired: the binding itself is kept."""
     for id_, state in bindings:
-        told = scheduled_stream(state.plan["pod"], id_).rpartition("/")[2] in stored
-        if state.state == Phase.COMMITTED and state.ended_at is not None and not told:
+        is_stored = scheduled_stream(state.plan["pod"], id_).rpartition("/")[2] in stored
+        if state.state == Phase.COMMITTED and state.ended_at is not None and not is_stored:
             at = rfc3339(state.ended_at)
             yield {
                 "type": "Normal",
@@ -169,7 +171,7 @@ def _scheduled(bindings: list[tuple[str, BindingState]], stored: Collection[str]
             }
 
 
-# What became of every pod: its node, its volumes, and where it has none, the reason of its last attempt.
+# A summary of every pod: its node, its volumes, and, without a node, the reason of its last attempt.
 
 
 def summary(connection: Connection) -> dict[str, Any]:
@@ -178,13 +180,13 @@ def summary(connection: Connection) -> dict[str, Any]:
     for state in pods_by_key(connection):
         pod = read_object("pod", state.manifest or {}, state.rv)
         assert isinstance(pod, Pod)
-        given = {use.name: claims.get(use.key) for use in claim_uses(pod)}
+        volumes = {use.name: claims.get(use.key) for use in claim_uses(pod)}
         pods.append(
             {
                 "pod": pod.key,
                 "node": pod.node_name or None,
-                "claims": given,
-                "state": _state(connection, pod, open_bindings.get(pod.key), given),
+                "claims": volumes,
+                "state": _state(connection, pod, open_bindings.get(pod.key), volumes),
             }
         )
     return {"pods": pods, "bindings": bindings_by_state(connection)}
@@ -194,7 +196,7 @@ def _state(connection: Connection, pod: Pod, binding: str | None, claims: Mappin
     if pod.node_name and all(claims.values()):
         return "bound"
     if pod.node_name and binding is None:
-        # Somebody else gave it the node; no scheduler will look at its claims.
+        # Its node was set by another party; no scheduler handles its claims.
         return f"without its volumes; see: volsched explain pod {pod.key}"
     if binding is not None:
         return binding

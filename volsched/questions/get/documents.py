@@ -13,11 +13,11 @@ OUR_API = "volsched.io/v1"
 
 
 def as_manifest(noun: str, key: str, state: State) -> dict[str, Any]:
-    """The object as the API shows it; bindings and attempts in the same form."""
+    """The object as the API shows it; bindings and attempts have the same form."""
     if isinstance(state, BindingState):
-        return _ours("Binding", key, state.plan["pod"], state.planned_at, binding_told(key, state))
+        return _our_manifest("Binding", key, state.plan["pod"], state.planned_at, binding_document(key, state))
     if isinstance(state, AttemptState):
-        return _ours("Attempt", key, state.made["pod"], state.first_at, attempt_told(key, state))
+        return _our_manifest("Attempt", key, state.made["pod"], state.first_at, attempt_document(key, state))
     assert isinstance(state, ObjectState)
     kind = KIND_OF_NOUN[noun]
     return {"apiVersion": kind.api_version, "kind": kind.name, **versioned(state)}
@@ -27,9 +27,9 @@ def as_list(items: list[dict[str, Any]]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
-def binding_told(id_: str, state: BindingState) -> dict[str, Any]:
+def binding_document(id_: str, state: BindingState) -> dict[str, Any]:
     plan = state.plan
-    told = {
+    document = {
         "id": id_,
         "pod": plan["pod"],
         "node": plan["node"],
@@ -52,36 +52,36 @@ def binding_told(id_: str, state: BindingState) -> dict[str, Any]:
             for leg in state.legs
         ],
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in document.items() if value is not None}
 
 
-def attempt_told(id_: str, state: AttemptState) -> dict[str, Any]:
-    made = state.made
-    told = {
+def attempt_document(id_: str, state: AttemptState) -> dict[str, Any]:
+    attempt = state.made
+    document = {
         "id": id_,
-        "pod": made["pod"],
-        "outcome": made["outcome"],
-        "node": made.get("node"),
+        "pod": attempt["pod"],
+        "outcome": attempt["outcome"],
+        "node": attempt.get("node"),
         "count": state.times,
         "firstAt": rfc3339(state.first_at),
         "lastAt": rfc3339(state.last_at),
         "decidedAt": state.decided_at,
-        "decider": made["decider"],
-        **made["detail"],
+        "decider": attempt["decider"],
+        **attempt["detail"],
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in document.items() if value is not None}
 
 
-def _ours(kind: str, key: str, pod: str, at: int, told: dict[str, Any]) -> dict[str, Any]:
+def _our_manifest(kind: str, key: str, pod: str, at: int, status: dict[str, Any]) -> dict[str, Any]:
     metadata = {"name": key, "namespace": pod.rpartition("/")[0], "creationTimestamp": rfc3339(at)}
-    return {"apiVersion": OUR_API, "kind": kind, "metadata": metadata, "status": told}
+    return {"apiVersion": OUR_API, "kind": kind, "metadata": metadata, "status": status}
 
 
 def _time(at: int | None) -> str | None:
     return None if at is None else rfc3339(at)
 
 
-# One row of a list and the cells of its columns, as far as kinds share them.
+# One row of a list, and the columns that kinds share.
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
@@ -91,7 +91,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One row to be shown."""
+    """One row of a list."""
 
     key: str
     state: State
@@ -105,9 +105,9 @@ class Item:
 
     @property
     def assumed_by(self) -> str | None:
-        """The binding whose assumption counts."""
-        held = self.state.assumed if isinstance(self.state, ObjectState) else None
-        return None if held is None or self.binding is None else held.binding
+        """The open binding whose assumption lies over the object."""
+        assumption = self.state.assumed if isinstance(self.state, ObjectState) else None
+        return None if assumption is None or self.binding is None else assumption.binding
 
     @property
     def namespace(self) -> str:
@@ -124,11 +124,11 @@ class Column:
     value: Callable[[Item], str]
     wide: bool = False
     ages: bool = False
-    """It depends on the time at which it is shown."""
+    """Whether it depends on the time at which it is shown."""
 
 
 def namespace_of(key: str, state: State) -> str:
-    """Of a binding or an attempt: that of its pod."""
+    """The namespace of an object; for a binding or an attempt, that of its pod."""
     if isinstance(state, BindingState):
         return str(state.plan["pod"]).rpartition("/")[0]
     if isinstance(state, AttemptState):
@@ -160,27 +160,27 @@ def age(since: int | None, now: int) -> str:
     return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
 
 
-def _two(whole: int, unit: str, rest: int, finer: str) -> str:
-    return f"{whole}{unit}{rest}{finer}" if rest else f"{whole}{unit}"
+def _two(count: int, unit: str, remainder: int, finer: str) -> str:
+    return f"{count}{unit}{remainder}{finer}" if remainder else f"{count}{unit}"
 
 
-def shown(value: object, *, missing: str = NONE) -> str:
+def value_text(value: object, *, missing: str = NONE) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return missing if value is None or value == "" else str(value)
 
 
 def field_at(*path: str, missing: str = NONE) -> Callable[[Item], str]:
-    def found(item: Item) -> str:
+    def cell(item: Item) -> str:
         value: Any = item.manifest
         for step in path:
             value = value.get(step) if isinstance(value, Mapping) else None
-        return shown(value, missing=missing)
+        return value_text(value, missing=missing)
 
-    return found
+    return cell
 
 
-def listed(values: Iterable[object]) -> str:
+def list_text(values: Iterable[object]) -> str:
     return ",".join(map(str, values)) or NONE
 
 

@@ -1,4 +1,4 @@
-"""Effects as objects with columns: what workers have to do, and what was given up."""
+"""Effects as objects with columns: work that waits, is under way or was given up."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -30,7 +30,7 @@ COLUMNS = (
 
 def effects(context: QuestionContext, parameters: EffectList) -> ObjectsAnswer:
     if parameters.name is None:
-        found = list_effects(
+        queued = list_effects(
             context.database,
             state=parameters.state,
             queue=parameters.queue,
@@ -38,48 +38,48 @@ def effects(context: QuestionContext, parameters: EffectList) -> ObjectsAnswer:
             after=parameters.after,
         )
     else:
-        named = called(context.database, parameters.name)
-        found = [
-            it for it in named if parameters.state in (None, it.state) and parameters.queue in (None, it.queue)
+        matches = effects_named(context.database, parameters.name)
+        queued = [
+            it for it in matches if parameters.state in (None, it.state) and parameters.queue in (None, it.queue)
         ]
-    after = found[parameters.limit - 1].key if len(found) > parameters.limit else None
-    return _answer(context, found[: parameters.limit], after)
+    after = queued[parameters.limit - 1].key if len(queued) > parameters.limit else None
+    return _answer(context, queued[: parameters.limit], after)
 
 
 def effect(context: QuestionContext, parameters: EffectName) -> ObjectsAnswer:
-    return _answer(context, [one_called(context.database, parameters.name)])
+    return _answer(context, [effect_named(context.database, parameters.name)])
 
 
 def effect_name(key: str) -> str:
-    """As a path and kubectl can hold it: a key has slashes."""
+    """The key without slashes, which a path and kubectl do not allow."""
     return key.replace("/", ".")
 
 
-def called(database: Database, name: str) -> Iterator[QueuedEffect]:
-    """Those of that name: none, or one."""
+def effects_named(database: Database, name: str) -> Iterator[QueuedEffect]:
+    """The effects of that name: none, or one."""
     after: str | None = None
-    while found := list_effects(database, limit=CHUNK, after=after):
-        yield from (it for it in found if effect_name(it.key) == name)
-        after = found[-1].key
+    while chunk := list_effects(database, limit=CHUNK, after=after):
+        yield from (it for it in chunk if effect_name(it.key) == name)
+        after = chunk[-1].key
 
 
-def one_called(database: Database, name: str) -> QueuedEffect:
-    found = next(called(database, name), None)
-    if found is None:
+def effect_named(database: Database, name: str) -> QueuedEffect:
+    effect = next(effects_named(database, name), None)
+    if effect is None:
         raise MissingError(PLURAL, name)
-    return found
+    return effect
 
 
-def _answer(context: QuestionContext, found: list[QueuedEffect], after: str | None = None) -> ObjectsAnswer:
+def _answer(context: QuestionContext, effects: list[QueuedEffect], after: str | None = None) -> ObjectsAnswer:
     with context.database.read() as connection:
         head = read_head(connection).position
-    rows = [manifest_row(COLUMNS, _manifest(it), now=context.now) for it in found]
+    rows = [manifest_row(COLUMNS, _manifest(it), now=context.now) for it in effects]
     return ObjectsAnswer(columns=COLUMNS, rows=rows, position=head, kind=KIND, after=after)
 
 
 def _manifest(effect: QueuedEffect) -> dict[str, Any]:
-    told = {name: value for name, value in asdict(effect).items() if value is not None}
+    fields = {name: value for name, value in asdict(effect).items() if value is not None}
     due = "now" if effect.due == 0 else rfc3339(effect.due)
-    status = told | {"state": effect.state.value, "dueAt": due}
+    status = fields | {"state": effect.state.value, "dueAt": due}
     metadata = {"name": effect_name(effect.key)}
     return {"apiVersion": OUR_API, "kind": KIND, "metadata": metadata, "status": status}

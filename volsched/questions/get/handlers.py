@@ -1,4 +1,4 @@
-"""How objects are asked for, as they are or were: all of a kind, one, and one with what was decided about it."""
+"""The handlers for objects as they are or were: all of a kind, or one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,33 +16,33 @@ from volsched.questions.get.parameters import KindParameters, OneParameters
 from volsched.questions.refusals import UnknownError
 
 
-def every(context: QuestionContext, parameters: KindParameters) -> ObjectsAnswer:
+def objects_of_kind(context: QuestionContext, parameters: KindParameters) -> ObjectsAnswer:
     named = kind_called(parameters.kind)
-    with looked_at(context, parameters.as_of) as (look, now):
-        found = [
+    with look_as_of(context, parameters.as_of) as (look, now):
+        states = [
             (key, state)
             for key, state in look.every(named.noun)
             if parameters.namespace is None or namespace_of(key, state) == parameters.namespace
         ]
-        answer = _answer(named.noun, found, look, now)
+        answer = _answer(named.noun, states, look, now)
         return answer if look.position else replace(answer, begins=log_beginning(look))
 
 
-def one(context: QuestionContext, parameters: OneParameters) -> ObjectsAnswer:
-    with looked_at(context, parameters.as_of) as (look, now):
+def single_object(context: QuestionContext, parameters: OneParameters) -> ObjectsAnswer:
+    with look_as_of(context, parameters.as_of) as (look, now):
         key = full_id(look, parameters.named, parameters.key)
         return _answer(parameters.noun, [(key, state_of(context, parameters, look))], look, now)
 
 
 @contextmanager
-def looked_at(context: QuestionContext, as_of: str | None) -> Iterator[tuple[Look, int]]:
-    """One picture of the store, and what ages are counted to: the moment that is asked about."""
+def look_as_of(context: QuestionContext, as_of: str | None) -> Iterator[tuple[Look, int]]:
+    """One consistent view of the store, and the time that ages are counted to."""
     if as_of is None:
         with context.now_in_store() as look:
             yield look, context.now
         return
     database = context.database
-    # The past is read from the log, and the log by SQLAlchemy, which the present does without.
+    # The past is read from the log with SQLAlchemy, which the present does not need.
     from volsched.questions.history.moments import look_in
 
     with database.read() as connection:
@@ -57,6 +57,6 @@ def state_of(context: QuestionContext, parameters: OneParameters, look: Look) ->
     return state
 
 
-def _answer(noun: str, found: list[tuple[str, State]], look: Look, now: int) -> ObjectsAnswer:
-    rows = state_rows(noun, found, now=now, look=look)
+def _answer(noun: str, states: list[tuple[str, State]], look: Look, now: int) -> ObjectsAnswer:
+    rows = state_rows(noun, states, now=now, look=look)
     return ObjectsAnswer(columns=columns_of(noun, wide=True), rows=rows, position=look.position)

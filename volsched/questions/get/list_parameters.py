@@ -1,4 +1,4 @@
-"""Parameters of the questions for lists of what is decided, queued and held, and for single ones of them."""
+"""Parameters of the questions for bindings, attempts, effects and reservations: lists, and single ones."""
 
 from typing import Annotated
 
@@ -8,18 +8,20 @@ from volsched.binding.executor import QUEUES
 from volsched.binding.rules.phases import Phase
 from volsched.log.effects import EffectState
 from volsched.questions.get.parameters import Namespace
-from volsched.questions.parameters import MOST, Parameters, Spelling, argument, option, served
+from volsched.questions.parameters import MOST, Parameters, Spelling, api_only, argument, option
 
 LIST_PAGE = 500
-Id = Annotated[str, argument("ID"), Field(description="As lists show it.")]
-OnlyName = Annotated[str | None, served(), Field(description="Only this one.")]
+Id = Annotated[str, argument("ID"), Field(description="The ID that lists show.")]
+OnlyName = Annotated[str | None, api_only(), Field(description="Only this one.")]
 
 
 class NamedParameters(Parameters):
-    """One of ours that lies in the namespace of its pod."""
+    """A binding, an attempt or a reservation, which is in the namespace of its pod."""
 
     name: Id
-    namespace: Annotated[str, Spelling("path", ("--namespace", "-n"), "NS"), Field(description="Of its pod.")]
+    namespace: Annotated[
+        str, Spelling("path", ("--namespace", "-n"), "NS"), Field(description="Namespace of its pod.")
+    ]
 
 
 class EffectName(Parameters):
@@ -33,7 +35,7 @@ class ListParameters(Parameters):
     after: Annotated[
         str | None,
         option("--after", query="continue"),
-        Field(description="The next page: what the one before has told."),
+        Field(description="The next page: the token that the page before ended with."),
     ] = None
     name: OnlyName = None
 
@@ -45,10 +47,10 @@ class ReservationList(ListParameters):
 class DecisionList(ReservationList):
     pod: Annotated[
         str | None,
-        served(),
+        api_only(),
         Field(description="Only of this pod: NAME within a namespace, else NAMESPACE/NAME."),
     ] = None
-    node: Annotated[str | None, served(), Field(description="Only of this node.")] = None
+    node: Annotated[str | None, api_only(), Field(description="Only of this node.")] = None
 
     @property
     def pod_key(self) -> str | None:
@@ -58,11 +60,13 @@ class DecisionList(ReservationList):
 
 
 class BindingList(DecisionList):
-    state: Annotated[Phase | None, served(), Field(description="Only in this state.")] = None
+    state: Annotated[Phase | None, api_only(), Field(description="Only in this state.")] = None
 
 
 class AttemptList(DecisionList):
-    outcome: Annotated[str | None, served(), Field(description="planned, failed, unschedulable or error.")] = None
+    outcome: Annotated[str | None, api_only(), Field(description="planned, failed, unschedulable or error.")] = (
+        None
+    )
 
 
 class EffectList(ListParameters):

@@ -1,10 +1,10 @@
-"""Columns that are read from the document of a thing: effects and reservations are no objects of the log."""
+"""Columns that are read from documents: effects and reservations are no objects of the log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.questions.get.documents import age, listed, shown
+from volsched.questions.get.documents import age, list_text, value_text
 from volsched.questions.get.object_rows import ObjectRow
 from volsched.runtime.clock import parse_rfc3339
 
@@ -15,7 +15,7 @@ Manifest = Mapping[str, Any]
 class ManifestColumn:
     header: str
     value: Callable[[Manifest, int], str]
-    """Of the document, at a time: ages are counted to that."""
+    """The cell for a document and the time that ages are counted to."""
     wide: bool = False
 
 
@@ -31,7 +31,7 @@ def manifest_row(columns: Sequence[ManifestColumn], manifest: dict[str, Any], *,
 
 
 def field_of(part: str, name: str) -> Callable[[Manifest, int], str]:
-    return lambda manifest, _: shown(manifest.get(part, {}).get(name))
+    return lambda manifest, _: value_text(manifest.get(part, {}).get(name))
 
 
 def _age(manifest: Manifest, now: int) -> str:
@@ -41,7 +41,7 @@ def _age(manifest: Manifest, now: int) -> str:
 
 def _volumes(manifest: Manifest, _: int) -> str:
     legs = manifest["status"].get("claims", ())
-    return listed(f"{it['claim'].rpartition('/')[2]}→{it.get('volume') or '?'}:{it['state']}" for it in legs)
+    return list_text(f"{it['claim'].rpartition('/')[2]}→{it.get('volume') or '?'}:{it['state']}" for it in legs)
 
 
 MANIFEST_NAME = ManifestColumn("NAME", field_of("metadata", "name"))

@@ -1,4 +1,4 @@
-"""Things that have columns, as questions answer with them: printed by a command, sent as a list or a Table."""
+"""Rows with columns, as questions answer with them: printed by a command, sent as a list or a Table."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,41 +19,41 @@ class ColumnHead(Protocol):
 
     @property
     def wide(self) -> bool:
-        """Shown with `-o wide` alone."""
+        """Shown only with `-o wide`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectRow:
-    """One of them, wherever it comes from: what its form does not need is not made."""
+    """One row, from any source: its cells and its manifest are only made when they are needed."""
 
     key: str
     name: str
     namespace: str
     cells: Callable[[], list[str]]
-    """Of all columns, the wide ones too."""
+    """The cells of all columns, including the wide ones."""
     manifest: Callable[[], dict[str, Any]]
     narrow: Callable[[], list[str]] | None = None
-    """Of the columns that are not wide, where these are made without the others."""
+    """The cells of the columns that are not wide, where they can be made without the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectsAnswer:
     rows: Sequence[ObjectRow]
     position: int
-    """Of the log that was looked at."""
+    """The position of the log at which the rows were read."""
     columns: Sequence[ColumnHead] = ()
     kind: str = ""
-    """Ours, as `Binding`; empty: Kubernetes' own, of any kind."""
+    """One of volsched's own kinds, such as `Binding`; empty: Kubernetes' kinds."""
     after: str | None = None
-    """Where the next page begins; None: this was all."""
+    """Where the next page begins; None: this is the last page."""
     begins: str | None = None
-    """When the log begins, where it knows nothing of the moment that was asked about yet."""
+    """When the log begins, where the time that was asked about is before that."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        told = {"resourceVersion": str(self.position)}
-        told |= {} if self.begins is None else {"logBegins": self.begins}
-        return told if self.after is None else told | {"continue": self.after}
+        metadata = {"resourceVersion": str(self.position)}
+        metadata |= {} if self.begins is None else {"logBegins": self.begins}
+        return metadata if self.after is None else metadata | {"continue": self.after}
 
     def document(self) -> dict[str, Any]:
         items = [row.manifest() for row in self.rows]
@@ -63,14 +63,14 @@ class ObjectsAnswer:
 
 
 def state_rows(
-    noun: str, found: Iterable[tuple[str, State]], *, now: int, look: "Look | None" = None
+    noun: str, states: Iterable[tuple[str, State]], *, now: int, look: "Look | None" = None
 ) -> list[ObjectRow]:
     """`now` is what ages are counted to; `look` finds the bindings whose assumptions lie over objects."""
-    return [state_row(noun, key, state, now=now, look=look) for key, state in found]
+    return [state_row(noun, key, state, now=now, look=look) for key, state in states]
 
 
 def state_row(noun: str, key: str, state: State, *, now: int, look: "Look | None") -> ObjectRow:
-    item = Item(key, state, now, None if look is None else _holding(look, state))
+    item = Item(key, state, now, None if look is None else _assuming_binding(look, state))
     return ObjectRow(
         key,
         item.name,
@@ -81,8 +81,8 @@ def state_row(noun: str, key: str, state: State, *, now: int, look: "Look | None
     )
 
 
-def _holding(look: "Look", state: State) -> BindingState | None:
+def _assuming_binding(look: "Look", state: State) -> BindingState | None:
     """The open binding whose assumption lies over the object."""
-    held = state.assumed if isinstance(state, ObjectState) else None
-    binding = None if held is None else look.one(BINDING, held.binding)
+    assumption = state.assumed if isinstance(state, ObjectState) else None
+    binding = None if assumption is None else look.one(BINDING, assumption.binding)
     return binding if isinstance(binding, BindingState) and binding.open else None

@@ -9,14 +9,14 @@ from volsched.questions.parameters import AsOf, ObjectParameters, Parameters, Sp
 Namespace = Annotated[
     str | None,
     Spelling("path", ("--namespace", "-n"), "NS"),
-    Field(description="Namespace; every one without it."),
+    Field(description="Namespace; without it, all namespaces."),
 ]
 
 
 class KindParameters(Parameters):
-    """All of a kind, in a namespace or everywhere."""
+    """All objects of a kind, in a namespace or in all."""
 
-    kind: Annotated[str, argument("KIND"), Field(description="Any name of a kind.")]
+    kind: Annotated[str, argument("KIND"), Field(description="The kind, by any of its names.")]
     namespace: Namespace = None
     as_of: AsOf = None
 

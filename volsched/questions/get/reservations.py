@@ -1,4 +1,4 @@
-"""Reservations as objects with columns: what is held for a pod, until when."""
+"""Reservations as objects with columns: what is reserved for a pod, and until when."""
 
 from typing import Any
 
@@ -38,24 +38,24 @@ COLUMNS = (
 
 
 def reservations(context: QuestionContext, parameters: ReservationList) -> ObjectsAnswer:
-    """Those that are held now: a confirmed one is a binding, and one that has ended is history."""
+    """The reservations that are held now: a confirmed one is a binding, and an ended one is history."""
     page = binding_page(context, parameters, state=Phase.RESERVED)
     return answer_of(page.rows, head=page.head, now=context.now, after=page.after)
 
 
-def one(context: QuestionContext, parameters: NamedParameters) -> ObjectsAnswer:
+def single_reservation(context: QuestionContext, parameters: NamedParameters) -> ObjectsAnswer:
     with context.database.read() as connection:
         head = read_head(connection).position
         state = reservation_in(connection, parameters.name, parameters.namespace)
     if state.state in ENDED:
         raise UnknownError(
-            f'reservation "{parameters.name}" has ended: {state.reason}; its binding {parameters.name} tells more'
+            f'reservation "{parameters.name}" has ended: {state.reason}; see its binding {parameters.name}'
         )
     return answer_of([(parameters.name, state)], head=head, now=context.now)
 
 
 def reservation_in(connection: Connection, name: str, namespace: str | None) -> BindingState:
-    """MissingError where it is not there, or not of a pod of the namespace."""
+    """MissingError where it does not exist, or its pod is in another namespace."""
     try:
         state = reservation(connection, name)
     except UnknownReservationError:
@@ -66,9 +66,9 @@ def reservation_in(connection: Connection, name: str, namespace: str | None) -> 
 
 
 def answer_of(
-    found: list[tuple[str, BindingState]], *, now: int, head: int = 0, after: str | None = None
+    reservations: list[tuple[str, BindingState]], *, now: int, head: int = 0, after: str | None = None
 ) -> ObjectsAnswer:
-    rows = [manifest_row(COLUMNS, manifest_of(id_, state), now=now) for id_, state in found]
+    rows = [manifest_row(COLUMNS, manifest_of(id_, state), now=now) for id_, state in reservations]
     return ObjectsAnswer(columns=COLUMNS, rows=rows, position=head, kind=KIND, after=after)
 
 

@@ -1,1 +1,1 @@
-"""Where volumes, claims and pods are at any moment, and the log over time: what the console draws."""
+"""Where volumes, claims and pods are at any time, and how the log grew: what the console draws."""

@@ -1,4 +1,4 @@
-"""The shapes of the map and of the timeline; the OpenAPI document and the console's types are made of them."""
+"""The types of the map and of the timeline; the OpenAPI document and the console's types come from them."""
 
 from typing import Literal, NotRequired
 
@@ -11,7 +11,7 @@ class StateCount(TypedDict):
 
 
 Counts = dict[str, StateCount]
-"""State → how many volumes are in it, and their capacity."""
+"""State → the number of volumes in it, and their capacity."""
 
 
 class MapGroup(TypedDict):
@@ -21,7 +21,7 @@ class MapGroup(TypedDict):
     pods: int
     states: Counts
     own: Counts
-    """Of them, the volumes that every node of the group reaches, and no single one has."""
+    """Of these, the volumes that belong to no single node and to no smaller group."""
 
 
 class MapNode(TypedDict):
@@ -42,7 +42,7 @@ class MapVolume(TypedDict):
     claim: str | None
     pods: list[str]
     data: str | None
-    """What the claim says of its contents: Clean or Dirty; None: nobody says."""
+    """What the claim says of its contents: Clean or Dirty; None: unknown."""
     binding: str | None
     """The open binding that has assumed it."""
     reached: bool
@@ -51,10 +51,10 @@ class MapVolume(TypedDict):
 class MapClass(TypedDict):
     storageClass: str
     group: str
-    """The widest group."""
+    """The first part of the path: the widest group."""
     states: Counts
     requested: int
-    """Bytes that the claims on them ask for: what is promised, beside what is there."""
+    """Bytes that the claims of these volumes request, which may be less than their capacity."""
 
 
 class WaitingPod(TypedDict):
@@ -76,10 +76,10 @@ class VolumeMap(TypedDict):
     classes: list[MapClass]
     groups: list[MapGroup]
     nodes: list[MapNode] | None
-    """None: there are too many to list; ask within a group."""
+    """None: too many to list; ask within a group."""
     volumes: list[MapVolume] | None
     waiting: list[WaitingPod]
-    """Pods without a node, some of them."""
+    """Some of the pods without a node."""
     waitingPods: int
 
 
@@ -99,8 +99,8 @@ class LogTimeline(TypedDict):
     head: int
     events: int
     points: list[list[int]]
-    """Positions and their times in microseconds: how many events there were until when."""
+    """Positions and their times in microseconds: how the log grew."""
     failures: list[FailedBinding]
-    """Bindings that were undone, the latest."""
+    """The latest bindings that were undone."""
     heardAt: NotRequired[int]
-    """Of an observed cluster: when the kind that was silent for longest was last heard of."""
+    """For an observed cluster: when the kind that has been silent longest was last observed."""

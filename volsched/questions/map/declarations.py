@@ -1,4 +1,4 @@
-"""The picture of a store: where its volumes are, and when its log grew."""
+"""The map of a store: where its volumes are, and how its log grew."""
 
 from volsched.questions.registry import Question, Route
 
@@ -20,7 +20,7 @@ QUESTIONS = (
     ),
     Question(
         name="timeline",
-        help="How many events there were until when, and which bindings were undone.",
+        help="How the log grew over time, and which bindings were undone.",
         examples="",
         answer="document",
         schema="LogTimeline",

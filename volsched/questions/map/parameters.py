@@ -13,7 +13,7 @@ POINTS = 600
 MOST_DETAIL = 10_000
 DETAIL = 3_000
 Within = Annotated[
-    str | None, Spelling("path", ("--namespace", "-n"), "NS"), Field(description="Only what is in this namespace.")
+    str | None, Spelling("path", ("--namespace", "-n"), "NS"), Field(description="Only objects of this namespace.")
 ]
 
 
@@ -23,12 +23,12 @@ class MapParameters(Parameters):
     by: Annotated[
         str,
         option("--by"),
-        Field(description="Labels of nodes to group by, the widest first, with commas between."),
+        Field(description="Labels of nodes to group by, the widest first, separated by commas."),
     ] = ZONE
     within: Annotated[
         str,
         option("--within"),
-        Field(description="Only this group: its labels' values with slashes between."),
+        Field(description="Only this group: the values of its labels, separated by slashes."),
     ] = ""
     node: Annotated[str, option("--node"), Field(description="Only this node and its volumes.")] = ""
     class_name: Annotated[
@@ -42,13 +42,13 @@ class MapParameters(Parameters):
     text: Annotated[
         str,
         option("--text"),
-        Field(description="In the name of the volume, claim or node."),
+        Field(description="Part of the name of the volume, claim or node."),
     ] = ""
     detail: Annotated[
         int,
         option("--detail"),
         Field(
-            ge=0, le=MOST_DETAIL, description="List volumes and nodes one by one where there are no more of them."
+            ge=0, le=MOST_DETAIL, description="List volumes and nodes one by one if there are no more than this."
         ),
     ] = DETAIL
 

@@ -1,4 +1,4 @@
-"""When the log grew, and which bindings were undone: what a time slider shows before anybody drags it."""
+"""When the log grew, and which bindings were undone: what a time slider shows before it is moved."""
 
 from volsched.log.observed_cluster import known_cursors
 from volsched.log.reads.decision_audit import undone_bindings
@@ -13,15 +13,15 @@ from volsched.questions.registry import API_VERSION
 MOST_FAILURES = 500
 
 
-def timeline(context: QuestionContext, asked: TimelineParameters) -> LogTimeline:
-    """Counts and outcomes, as metrics and lists of bindings tell them too: who reads it is not recorded."""
+def timeline(context: QuestionContext, parameters: TimelineParameters) -> LogTimeline:
+    """Counts and outcomes, which metrics and lists of bindings show too; so reads of it are not recorded."""
     with context.database.read() as connection:
-        within = window_of(connection, since=asked.since, until=asked.until, now=context.now)
-        if asked.namespace is None:
-            points, events = log_curve(connection, within, most=asked.points), within.last - within.first + 1
+        within = window_of(connection, since=parameters.since, until=parameters.until, now=context.now)
+        if parameters.namespace is None:
+            points, events = log_curve(connection, within, most=parameters.points), within.last - within.first + 1
         else:
-            points, events = namespace_curve(connection, within, asked.namespace, most=asked.points)
-        undone = undone_bindings(connection, within, namespace=asked.namespace, limit=MOST_FAILURES)
+            points, events = namespace_curve(connection, within, parameters.namespace, most=parameters.points)
+        undone = undone_bindings(connection, within, namespace=parameters.namespace, limit=MOST_FAILURES)
         cursors = known_cursors(connection)
         head = read_head(connection).position
     failures: list[FailedBinding] = [

@@ -1,7 +1,7 @@
-"""The map: volumes in groups of nodes, counted first, and one by one where there are few enough to look at.
+"""The map: volumes counted in groups of nodes, and listed one by one where they are few.
 
 A page that shows 50,000 volumes needs numbers for each rack and not each volume. So groups are always counted,
-nodes and volumes are listed only up to a limit, and whoever wants to see more of them asks within a group.
+nodes and volumes are listed only up to a limit, and beyond it a client asks within a group.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,16 +43,16 @@ MOST_WAITING = 200
 MOST_LEVELS = 4
 
 
-def volume_map(context: QuestionContext, asked: MapParameters) -> VolumeMap:
-    keys = [it.strip() for it in asked.by.split(",") if it.strip()]
+def volume_map(context: QuestionContext, parameters: MapParameters) -> VolumeMap:
+    keys = [it.strip() for it in parameters.by.split(",") if it.strip()]
     if len(keys) > MOST_LEVELS:
         raise QuestionError(f"by: {len(keys)} labels; nodes are grouped by {MOST_LEVELS} at most")
     with context.database.read() as connection:
-        look, moment = look_in(connection, asked.as_of, now=context.now)
-        survey = MapSurvey(asked, MapPlaces(keys))
+        look, moment = look_in(connection, parameters.as_of, now=context.now)
+        survey = MapSurvey(parameters, MapPlaces(keys))
         survey.take(StorageLines(connection, look))
         head = read_head(connection)
-        at = head.at if asked.as_of is None else moment
+        at = head.at if parameters.as_of is None else moment
         return survey.document(position=look.position, head=head.position, at=at)
 
 
@@ -68,50 +68,50 @@ class VolumeOnMap(NamedTuple):
 
 @dataclass(slots=True)
 class MapSurvey:
-    """Everything that is in the picture, counted."""
+    """Counts of everything that the parameters select, and the volumes that are listed."""
 
-    asked: MapParameters
+    parameters: MapParameters
     places: MapPlaces
     claims: dict[str, ClaimLine] = field(default_factory=dict)
     waiting: list[WaitingPod] = field(default_factory=list)
     waiting_pods: int = 0
     _listed: list[VolumeOnMap] = field(default_factory=list)
-    """As long as there are few enough."""
+    """Complete as long as no more than `detail` are selected."""
     _volumes: int = 0
     _counts: dict[MapPlace, Counts] = field(default_factory=dict)
     _classes: dict[tuple[str, str], MapClass] = field(default_factory=dict)
     _pods_on: dict[str, int] = field(default_factory=dict)
     _pods_of: dict[str, list[str]] = field(default_factory=dict)
-    """Of the claims of volumes that are listed."""
+    """Claim of a listed volume → its pods."""
     _schedulable: dict[str, bool] = field(default_factory=dict)
     _inside: Path = ()
 
     def take(self, lines: StorageLines) -> None:
-        asked = self.asked
-        self._inside = tuple(it for it in asked.within.split("/") if it)
+        parameters = self.parameters
+        self._inside = tuple(it for it in parameters.within.split("/") if it)
         for node in sorted(lines.nodes()):
             self.places.put(node.key, node.labels)
             self._schedulable[node.key] = not node.unschedulable
-        is_whole = asked.as_of is None and asked.namespace is None and not asked.text
-        if is_whole and lines.volume_total() > asked.detail:
+        is_whole = parameters.as_of is None and parameters.namespace is None and not parameters.text
+        if is_whole and lines.volume_total() > parameters.detail:
             self._take_counts(lines)
         else:
             self._take_lines(lines)
 
     def _take_lines(self, lines: StorageLines) -> None:
-        """One by one: of a past moment, of a namespace, of a search, or where there are few."""
+        """Reads every volume: for a time in the past, a namespace, a search, or where there are few."""
         self.claims = {it.key: it for it in lines.claims()}
         lost = {it.volume: it for it in self.claims.values() if it.phase == LOST and self._is_within(it.key)}
         for volume in lines.volumes():
             lost.pop(volume.key, None)
             self._take_volume(volume)
         self._take_lost(lost.values())
-        shown, waiting = self._shown_claims(), []
+        listed, waiting = self._listed_claims(), []
         for pod in lines.pods():
             if not self._is_within(pod.key):
                 continue
-            if shown:
-                self._take_mounts(pod, shown)
+            if listed:
+                self._take_mounts(pod, listed)
             if pod.phase in TERMINATED:
                 continue
             if pod.node:
@@ -121,11 +121,11 @@ class MapSurvey:
         self._take_waiting(lines.look, sorted(waiting)[:MOST_WAITING], len(waiting))
 
     def _take_counts(self, lines: StorageLines) -> None:
-        """Counted by the database, and read one by one only where few of many are left."""
+        """Lets the database count, and reads single volumes only if few are selected."""
         affinities: set[str | None] = set()
-        for alike in lines.volume_counts():
-            if self._take_alike(alike):
-                affinities.add(alike.affinity)
+        for group in lines.volume_counts():
+            if self._take_group(group):
+                affinities.add(group.affinity)
         odd = list(lines.odd_volumes())
         self._take_volumes(lines, odd)
         if self._is_listed():
@@ -134,11 +134,11 @@ class MapSurvey:
             self._take_volumes(lines, list(lines.volumes_with(affinities)))
         lost = {it.volume: it for it in lines.claims_in(LOST)}
         self._take_lost(it for it in lost.values() if lines.look.one("volume", it.volume or "") is None)
-        shown = self._shown_claims()
-        if shown:
+        listed = self._listed_claims()
+        if listed:
             nodes = {it.place.node for it in self._listed}
             for pod in lines.pods_with_claims(None if None in nodes else {it for it in nodes if it is not None}):
-                self._take_mounts(pod, shown)
+                self._take_mounts(pod, listed)
         waiting = 0
         for node, pods in lines.pod_counts(ended=TERMINATED):
             if node:
@@ -147,21 +147,19 @@ class MapSurvey:
                 waiting += pods
         self._take_waiting(lines.look, lines.pods_without_node(ended=TERMINATED, most=MOST_WAITING), waiting)
 
-    def _take_alike(self, alike: VolumeCount) -> bool:
-        """Whether they are in the picture."""
-        place, state = (
-            self.places.of(alike.affinity, alike.labels),
-            volume_state(alike.phase, taken=alike.claimed).value,
-        )
-        class_name = alike.class_name or NONE
-        if not self._is_asked_for(place, state, class_name):
+    def _take_group(self, group: VolumeCount) -> bool:
+        """Counts a group of equal volumes; returns whether it is selected."""
+        place = self.places.of(group.affinity, group.labels)
+        state = volume_state(group.phase, taken=group.claimed).value
+        class_name = group.class_name or NONE
+        if not self._is_selected(place, state, class_name):
             return False
-        self._count(place, state, class_name, alike.volumes, alike.bytes, alike.requested)
+        self._count(place, state, class_name, group.volumes, group.bytes, group.requested)
         return True
 
     def _take_volumes(self, lines: StorageLines, volumes: list[VolumeLine]) -> None:
-        named = {it for it in map(_claim_of, volumes) if it is not None}
-        self.claims |= {it.key: it for it in lines.claims_named(named)}
+        claims = {it for it in map(_claim_of, volumes) if it is not None}
+        self.claims |= {it.key: it for it in lines.claims_named(claims)}
         for volume in volumes:
             self._take_volume(volume)
 
@@ -182,18 +180,18 @@ class MapSurvey:
             "labels": self.places.label_keys(),
             "classes": [self._classes[key] for key in sorted(self._classes)],
             "groups": self._groups(nodes),
-            "nodes": nodes if len(nodes) <= max(self.asked.detail, 1) * 2 else None,
+            "nodes": nodes if len(nodes) <= max(self.parameters.detail, 1) * 2 else None,
             "volumes": [self._entry(it) for it in sorted(self._listed)] if self._is_listed() else None,
             "waiting": self.waiting,
             "waitingPods": self.waiting_pods,
         }
 
     def _is_listed(self) -> bool:
-        return self._volumes <= self.asked.detail
+        return self._volumes <= self.parameters.detail
 
     def _take_volume(self, volume: VolumeLine) -> None:
         claim, assumed = _claim_of(volume), _is_assumed(volume)
-        if self.asked.namespace is not None and (claim is None or not self._is_within(claim)):
+        if self.parameters.namespace is not None and (claim is None or not self._is_within(claim)):
             return
         place = self.places.of(volume.affinity, volume.labels)
         state = volume_state(volume.phase, taken=assumed or volume.claim is not None).value
@@ -208,22 +206,22 @@ class MapSurvey:
                 self._add(_lost(claim.volume, claim))
 
     def _add(self, volume: VolumeOnMap) -> None:
-        if not self._is_asked_for(volume.place, volume.state, volume.class_name):
+        if not self._is_selected(volume.place, volume.state, volume.class_name):
             return
         words = (volume.name, volume.claim or "", volume.place.node or "")
-        if self.asked.text and not any(self.asked.text.lower() in it.lower() for it in words):
+        if self.parameters.text and not any(self.parameters.text.lower() in it.lower() for it in words):
             return
-        claimed = None if volume.claim is None else self.claims.get(volume.claim)
-        requested = 0 if claimed is None else claimed.bytes or 0
+        claim = None if volume.claim is None else self.claims.get(volume.claim)
+        requested = 0 if claim is None else claim.bytes or 0
         self._count(volume.place, volume.state, volume.class_name, 1, volume.bytes, requested)
         if self._is_listed():
             self._listed.append(volume)
 
-    def _is_asked_for(self, place: MapPlace, state: str, class_name: str) -> bool:
-        asked = self.asked
+    def _is_selected(self, place: MapPlace, state: str, class_name: str) -> bool:
+        parameters = self.parameters
         return (
-            (asked.class_name is None or class_name == asked.class_name)
-            and (asked.state is None or state == asked.state)
+            (parameters.class_name is None or class_name == parameters.class_name)
+            and (parameters.state is None or state == parameters.state)
             and self._is_inside(place.path, place.node)
         )
 
@@ -239,12 +237,12 @@ class MapSurvey:
         _count(row["states"], state, volumes, size)
         row["requested"] += requested
 
-    def _shown_claims(self) -> set[str]:
+    def _listed_claims(self) -> set[str]:
         return {it.claim for it in self._listed if it.claim is not None} if self._is_listed() else set()
 
-    def _take_mounts(self, pod: PodLine, shown: set[str]) -> None:
+    def _take_mounts(self, pod: PodLine, listed: set[str]) -> None:
         for claim in _claims(pod):
-            if claim in shown:
+            if claim in listed:
                 self._pods_of.setdefault(claim, []).append(pod.key)
 
     def _take_waiting(self, look: Look, pods: list[str], count: int) -> None:
@@ -257,7 +255,7 @@ class MapSurvey:
                 self.waiting.append({"pod": key, "reason": reason, "claims": claims})
 
     def _entry(self, volume: VolumeOnMap) -> MapVolume:
-        claimed = None if volume.claim is None else self.claims.get(volume.claim)
+        claim = None if volume.claim is None else self.claims.get(volume.claim)
         return {
             "name": volume.name,
             "path": list(volume.place.path),
@@ -267,27 +265,30 @@ class MapSurvey:
             "storageClass": volume.class_name,
             "claim": volume.claim,
             "pods": sorted(self._pods_of.get(volume.claim or "", ())),
-            "data": None if claimed is None else claimed.data,
+            "data": None if claim is None else claim.data,
             "binding": volume.binding,
             "reached": volume.place.reached,
         }
 
     def _is_within(self, key: str) -> bool:
-        return self.asked.namespace is None or key.startswith(f"{self.asked.namespace}/")
+        return self.parameters.namespace is None or key.startswith(f"{self.parameters.namespace}/")
 
     def _is_inside(self, path: Path, node: str | None) -> bool:
-        if self.asked.node:
-            return node == self.asked.node
+        if self.parameters.node:
+            return node == self.parameters.node
         return path[: len(self._inside)] == self._inside
 
     def _nodes(self) -> list[MapNode]:
-        """Of a namespace, a class or a search only those that have something of it."""
+        """All nodes; for a namespace, a class, a state or a search, only those that have something of it."""
         states = {place.node: counts for place, counts in self._counts.items() if place.node is not None}
-        asked = self.asked
+        parameters = self.parameters
         sparse = (
-            asked.namespace is not None or asked.text or asked.state is not None or asked.class_name is not None
+            parameters.namespace is not None
+            or parameters.text
+            or parameters.state is not None
+            or parameters.class_name is not None
         )
-        named = asked.text.lower()
+        search = parameters.text.lower()
         return [
             {
                 "name": name,
@@ -301,40 +302,40 @@ class MapSurvey:
             and (
                 not sparse
                 or name in states
-                or (asked.namespace is not None and name in self._pods_on and not named)
-                or (named and asked.namespace is None and named in name.lower())
+                or (parameters.namespace is not None and name in self._pods_on and not search)
+                or (search and parameters.namespace is None and search in name.lower())
             )
         ]
 
     def _groups(self, nodes: list[MapNode]) -> list[MapGroup]:
-        found: dict[Path, MapGroup] = {}
+        groups: dict[Path, MapGroup] = {}
 
         def group(path: Path) -> MapGroup:
-            if path not in found:
-                found[path] = {"path": list(path), "nodes": 0, "pods": 0, "states": {}, "own": {}}
-            return found[path]
+            if path not in groups:
+                groups[path] = {"path": list(path), "nodes": 0, "pods": 0, "states": {}, "own": {}}
+            return groups[path]
 
         group(())
         for node in nodes:
-            it = group(tuple(node["path"]))
-            it["nodes"] += 1
-            it["pods"] += node["pods"]
+            row = group(tuple(node["path"]))
+            row["nodes"] += 1
+            row["pods"] += node["pods"]
         for place, counts in self._counts.items():
-            it = group(place.path)
-            _count_all(it["states"], counts)
+            row = group(place.path)
+            _count_all(row["states"], counts)
             if place.node is None:
-                _count_all(it["own"], counts)
-        # There are fewer groups than nodes: what is in a group is added up once for each that holds it.
-        for path in list(found):
+                _count_all(row["own"], counts)
+        # There are fewer groups than nodes: each group is added once to every group that contains it.
+        for path in list(groups):
             for depth in range(len(path)):
                 group(path[:depth])
-        for path in sorted(found, key=len, reverse=True):
+        for path in sorted(groups, key=len, reverse=True):
             if path:
-                inner, outer = found[path], found[path[:-1]]
+                inner, outer = groups[path], groups[path[:-1]]
                 outer["nodes"] += inner["nodes"]
                 outer["pods"] += inner["pods"]
                 _count_all(outer["states"], inner["states"])
-        return [found[path] for path in sorted(found)]
+        return [groups[path] for path in sorted(groups)]
 
 
 def _count(counts: Counts, state: str, volumes: int, size: int) -> None:
@@ -356,7 +357,7 @@ def _is_assumed(volume: VolumeLine) -> bool:
 
 
 def _claim_of(volume: VolumeLine) -> str | None:
-    """The claim that it names, or that a binding has assumed for it."""
+    """The claim that the volume names, or that a binding has assumed for it."""
     if volume.claim or not _is_assumed(volume):
         return volume.claim
     reference = None if volume.assumed_patch is None else claim_of(orjson.loads(volume.assumed_patch))
@@ -372,7 +373,7 @@ def _claims(pod: PodLine) -> Iterator[str]:
 
 
 def _lost(name: str, claim: ClaimLine) -> VolumeOnMap:
-    """What a claim is bound to and is not there; it had the size that the claim asks for, at least."""
+    """A volume that a claim is bound to and that does not exist; its size was at least the claim's request."""
     place = MapPlace((), None, reached=False)
     class_name = claim.class_name or NONE
     return VolumeOnMap(name, place, VolumeState.LOST.value, claim.bytes or 0, class_name, claim.key, None)

@@ -1,18 +1,18 @@
-"""How a store stands, at a glance."""
+"""The state of a store at a glance."""
 
 from volsched.questions.registry import Question, Route
 
 QUESTIONS = (
     Question(
         name="status",
-        help="Show at a glance what is in flight, who waits for what, and what storage is left.",
-        text="Pods that wait by their reason, open bindings, work that waits or was given up, storage by class "
-        "and zone, and who acts in which role.",
+        help="Show at a glance what is in flight, which pods wait for what, and what storage is left.",
+        text="Pods that wait, by reason; open bindings; work that waits or was given up; storage by class and "
+        "zone; which process acts in which role.",
         examples="""**Examples**
 
-`volsched status` is everything in one screen; `volsched top` keeps it up
+`volsched status` is everything in one screen; `volsched top` repeats it
 
-`volsched status --as-of 2h` what stood how two hours ago, as far as the log says so
+`volsched status --as-of 2h` is the state two hours ago, as far as the log has it
 
 `volsched --server http://127.0.0.1:8700 status -o json`
 """,

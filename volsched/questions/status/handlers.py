@@ -1,6 +1,6 @@
-"""How the glance is taken: a server counts from what it keeps up with the log, a command from the store itself.
+"""The handler of `status`: a server answers from running totals, a command counts the store.
 
-It shows moments and not ages, so that the same store gives the same answer whenever it is asked.
+It shows times and not ages, so that the same store gives the same answer whenever it is asked.
 """
 
 from collections.abc import Iterator
@@ -25,24 +25,24 @@ from volsched.questions.status.parameters import StatusParameters
 from volsched.questions.status.storage_tally import COUNTED, StorageTally
 
 
-def status(context: QuestionContext, asked: StatusParameters) -> dict[str, Any]:
+def status(context: QuestionContext, parameters: StatusParameters) -> dict[str, Any]:
     with context.database.read() as connection:
-        if asked.as_of is not None:
-            return _as_of(*look_in(connection, asked.as_of, now=context.now))
+        if parameters.as_of is not None:
+            return _as_of(*look_in(connection, parameters.as_of, now=context.now))
         gauges = read_gauges(connection)
         tally = context.tally
         if tally is None:
             tally = StorageTally()
             tally.begin(load_objects(connection, COUNTED))
         integrity, cluster = _integrity(connection), _cluster(connection)
-    counted = _counted(tally)
+    from_tally = _tally_fields(tally)
     return {
         "apiVersion": API_VERSION,
         "kind": "StoreStatus",
         "position": gauges.position,
         "lastEventAt": time_text(gauges.at),
         **({} if cluster is None else {"cluster": cluster}),
-        **counted,
+        **from_tally,
         "bindings": [
             {"state": it.state, "count": it.count, "oldestPlannedAt": time_text(it.oldest)}
             for it in sorted(gauges.in_flight, key=lambda it: it.state)
@@ -63,23 +63,23 @@ def status(context: QuestionContext, asked: StatusParameters) -> dict[str, Any]:
 
 
 def _as_of(look: Look, moment: int) -> dict[str, Any]:
-    """What the log says of then. Queues, leases and verifications are beside the log: nobody knows their past."""
+    """The state in the past. Queues, leases and verifications are left out: the log does not record them."""
     tally = StorageTally()
     tally.begin(dict(_states(look)))
-    planned: dict[str, list[int]] = {}
+    times_by_state: dict[str, list[int]] = {}
     for _, it in look.every(BINDING):
         if isinstance(it, BindingState) and it.open:
-            planned.setdefault(it.state, []).append(it.planned_at)
+            times_by_state.setdefault(it.state, []).append(it.planned_at)
     return {
         "apiVersion": API_VERSION,
         "kind": "StoreStatus",
         "position": look.position,
         "lastEventAt": time_text(moment),
         "asOf": time_text(moment),
-        **_counted(tally),
+        **_tally_fields(tally),
         "bindings": [
             {"state": state, "count": len(times), "oldestPlannedAt": time_text(min(times))}
-            for state, times in sorted(planned.items())
+            for state, times in sorted(times_by_state.items())
         ],
         "effects": [],
         "leases": [],
@@ -92,7 +92,7 @@ def _states(look: Look) -> Iterator[tuple[str, State]]:
             yield f"{noun}/{key}", state
 
 
-def _counted(tally: StorageTally) -> dict[str, Any]:
+def _tally_fields(tally: StorageTally) -> dict[str, Any]:
     return {
         "pods": tally.pods(),
         "pending": [{"reason": reason, "pods": count} for reason, count in tally.pending()],
@@ -107,7 +107,7 @@ def _counted(tally: StorageTally) -> dict[str, Any]:
 
 
 def _integrity(connection: Connection) -> dict[str, Any]:
-    """When the log was last verified as a whole, and proven by an anchor outside; null: never."""
+    """When the whole log was last verified, and when it was proven by an external anchor; null: never."""
     note, anchors = verification_note(connection), anchor_notes(connection)
     return {
         "verified": note and {"position": note.position, "at": time_text(note.at), "ok": note.ok},
@@ -121,12 +121,12 @@ def _integrity(connection: Connection) -> dict[str, Any]:
 
 
 def _cluster(connection: Connection) -> dict[str, Any] | None:
-    """Which cluster the store is the mirror of, and since when any of its kinds was not heard of."""
+    """The cluster that the store mirrors, and since when the kind that was silent longest was not observed."""
     attached = attached_cluster(connection)
     if attached is None:
         return None
-    heard = min((it.heard_at for it in known_cursors(connection).values()), default=None)
-    return {"uid": attached["uid"], "url": attached["url"], "heardAt": time_text(heard)}
+    heard_at = min((it.heard_at for it in known_cursors(connection).values()), default=None)
+    return {"uid": attached["uid"], "url": attached["url"], "heardAt": time_text(heard_at)}
 
 
 def _effects(gauges: Gauges) -> list[dict[str, Any]]:
@@ -138,11 +138,11 @@ def _effects(gauges: Gauges) -> list[dict[str, Any]]:
 
 
 def _storage(tally: StorageTally) -> list[dict[str, Any]]:
-    """A row for each class and zone: how many volumes, their bytes by use, and the room for new ones."""
+    """A row for each class and zone: the number of volumes, their bytes by use, and the capacity for new ones."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for it in (*tally.volumes_by_use(), *tally.room()):
-        key = (it.class_name, it.zone)
-        row = rows.setdefault(key, {"class": it.class_name, "zone": it.zone, "volumes": 0, "bytes": {}})
-        row["volumes"] += 0 if it.kind == "room" else it.count
-        row["bytes"][it.kind] = row["bytes"].get(it.kind, 0) + it.bytes
+    for group in (*tally.volumes_by_use(), *tally.room()):
+        key = (group.class_name, group.zone)
+        row = rows.setdefault(key, {"class": group.class_name, "zone": group.zone, "volumes": 0, "bytes": {}})
+        row["volumes"] += 0 if group.kind == "room" else group.count
+        row["bytes"][group.kind] = row["bytes"].get(group.kind, 0) + group.bytes
     return [rows[key] for key in sorted(rows)]

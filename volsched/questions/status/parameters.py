@@ -1,4 +1,4 @@
-"""Parameters of the glance at a store."""
+"""Parameters of `status`."""
 
 from volsched.questions.parameters import AsOf, Parameters
 

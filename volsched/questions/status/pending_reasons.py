@@ -1,4 +1,4 @@
-"""Why pods wait, in words that many pods share: their messages without the names and counts that differ."""
+"""Why pods wait, in groups: their messages without the names and counts that differ from pod to pod."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NAMES = re.compile(r'"[^"]*"')
 
 
 def pending_reason(pod: Mapping[str, Any], *, in_flight: bool) -> str:
-    """Pods that wait for the same have the same reason; there are few of these, whatever the number of pods."""
+    """Pods that wait for the same thing have the same reason; there are few reasons, however many pods wait."""
     if in_flight:
         return IN_FLIGHT
     if spec(pod).get("schedulingGates"):
@@ -29,6 +29,7 @@ def pending_reason(pod: Mapping[str, Any], *, in_flight: bool) -> str:
 
 def shortened(message: str) -> str:
     """`0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had …` → `Insufficient cpu, node(s) had …`"""
-    said = _COUNTS.sub("", message.partition(" preemption: ")[0].removesuffix(f".{PREFILTER_TAIL}")).rstrip(". ")
-    parts = {_ONE_COUNT.sub("", part) for part in _NAMES.sub("…", said).split(", ")}
-    return ", ".join(sorted(parts))[:LONGEST]
+    reasons = message.partition(" preemption: ")[0].removesuffix(f".{PREFILTER_TAIL}")
+    parts = _NAMES.sub("…", _COUNTS.sub("", reasons).rstrip(". ")).split(", ")
+    unique = {_ONE_COUNT.sub("", part) for part in parts}
+    return ", ".join(sorted(unique))[:LONGEST]

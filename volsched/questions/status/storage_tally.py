@@ -1,7 +1,7 @@
-"""Counts of volumes, claims and pods, kept up with the log so that asking for them costs next to nothing.
+"""Running totals of volumes, claims and pods, kept up to date with the log, so that reading them is cheap.
 
-Whoever follows the log anyway (the reader behind the watches) hands every new state on. A scrape then adds up
-a few groups, where a look at a hundred thousand volumes would take seconds.
+The reader behind the watches follows the log anyway, and passes every new state on. A scrape then adds up a few
+groups, where counting a hundred thousand volumes would take seconds.
 """
 
 import threading
@@ -32,17 +32,17 @@ from volsched.runtime.clock import SECOND, parse_rfc3339
 
 FREE, RESERVED, BOUND = "free", "reserved", "bound"
 NONE = "-"
-"""In place of a class or zone that there is none of."""
+"""Shown where there is no class or no zone."""
 MOST_REASONS = 30
 OTHER = "other reasons"
-"""What is beyond that many: a label must not have as many values as there are pods."""
+"""All reasons beyond the first MOST_REASONS: a label must not have as many values as there are pods."""
 COUNTED = ("node", "volume", "claim", "pod", "capacity")
-"""In the order in which they are counted: a claim is where its volume is."""
+"""In the order in which they are counted: a claim's place is that of its volume."""
 NOTICE = "notice"
 
 
 class StoragePlace(NamedTuple):
-    """Where storage is, as its object says it: a zone, or a node whose zone is looked up when it is asked for."""
+    """Where storage is, as its object says: a zone, or a node, whose zone is looked up when it is read."""
 
     zone: str | None = None
     node: str | None = None
@@ -62,11 +62,11 @@ class ClaimGroup(NamedTuple):
 
 
 class OpenPlan(NamedTuple):
-    """Of a binding that has not ended."""
+    """The plan of a binding that has not ended."""
 
     at: int
     claims: tuple[str, ...]
-    """By leg."""
+    """In the order of legs."""
 
 
 class Pending(NamedTuple):
@@ -84,7 +84,7 @@ class StorageRow:
     class_name: str
     zone: str
     kind: str
-    """Phase, or use."""
+    """A phase, or a use."""
     count: int
     bytes: int
 
@@ -92,36 +92,36 @@ class StorageRow:
 @dataclass(slots=True)
 class StorageTally:
     bound_after: TimeHistogram = field(default_factory=lambda: TimeHistogram(WAIT_BOUNDS))
-    """From the pod's creation until it had its node."""
+    """Times from a pod's creation until it had its node."""
     ended_after: dict[str, TimeHistogram] = field(default_factory=dict)
-    """Outcome of a binding → from the plan to its end."""
+    """Outcome of a binding → times from its plan to its end."""
     rollbacks: Counter[str] = field(default_factory=Counter)
-    """By reason, without the names in it."""
+    """By reason, without names."""
     failed_provisionings: Counter[str] = field(default_factory=Counter)
-    """By class. Each is told by a notice about its claim, or by the binding that it ends: a notice is not repeated
-    within minutes, and a claim that several nodes are tried for fails at each of them."""
+    """By class. A failure is counted by a notice about its claim or by the binding that it ends: a notice is not
+    repeated within minutes, and a claim that is tried on several nodes fails on each of them."""
     conflicts: Counter[str] = field(default_factory=Counter)
-    """By class: volumes and claims that others wrote between our plan and our write."""
+    """By class: volumes and claims that another writer changed between our plan and our write."""
     _groups: dict[str, tuple[Group, int]] = field(default_factory=dict)
     """Stream of a volume, claim or capacity object → the group that it counts in, and its bytes."""
     _counts: dict[Group, list[int]] = field(default_factory=dict)
-    """Group → how many, and their bytes."""
+    """Group → the number of objects, and their bytes."""
     _capacities: dict[str, tuple[str, StoragePlace, int]] = field(default_factory=dict)
     _pending: dict[str, Pending] = field(default_factory=dict)
     _gated: dict[str, int] = field(default_factory=dict)
-    """Pod behind our gate → when it was made."""
+    """Pod behind our gate → when it was created."""
     _pods: Counter[str] = field(default_factory=Counter)
     """By phase."""
     _pod_phases: dict[str, str] = field(default_factory=dict)
     _zones: dict[str, str | None] = field(default_factory=dict)
-    """Of nodes."""
+    """By node."""
     _planned: dict[str, OpenPlan] = field(default_factory=dict)
     _noticed: set[str] = field(default_factory=set)
-    """Claims whose failed provisioning a notice has told since the last binding of them was planned."""
+    """Claims whose failed provisioning a notice has reported since their last binding was planned."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, states: Mapping[str, State]) -> None:
-        """From all there is. What was counted since the process started goes on."""
+        """Count all objects. Histograms and counters since the process started are kept."""
         with self._lock, collector_resting():
             self._forget()
             streams: dict[str, list[str]] = {}
@@ -136,7 +136,7 @@ class StorageTally:
                     self._planned[stream] = OpenPlan(state.planned_at, _claims_of(state.plan))
 
     def follow(self, event: Event, state: State | None) -> None:
-        """Go on with the event that follows; `state` is what it has made of an object."""
+        """Take the next event; `state` is the object's state after it, None where the event is about no object."""
         with self._lock:
             if state is not None:
                 self._take(event.stream, state, event)
@@ -153,11 +153,11 @@ class StorageTally:
         elif event.type == "BindingMoved":
             data = orjson.loads(event.data)
             if not data["open"]:
-                self._ended(event, str(data["state"]))
+                self._observe_end(event, str(data["state"]))
             elif data["state"] == Phase.COMPENSATING:
                 reason = shortened(str(data.get("reason") or NONE))
-                known = reason in self.rollbacks or len(self.rollbacks) < MOST_REASONS
-                self.rollbacks[reason if known else OTHER] += 1
+                is_counted = reason in self.rollbacks or len(self.rollbacks) < MOST_REASONS
+                self.rollbacks[reason if is_counted else OTHER] += 1
                 if NOT_PROVISIONED in reason:
                     self._not_provisioned(event.stream, data.get("leg"))
 
@@ -187,24 +187,24 @@ class StorageTally:
         return self._rows(ClaimGroup, "phase")
 
     def room(self) -> list[StorageRow]:
-        """What provisioners say that they could still make (CSIStorageCapacity)."""
-        found: dict[tuple[str, str], list[int]] = {}
+        """The capacity for new volumes that provisioners publish (CSIStorageCapacity)."""
+        totals: dict[tuple[str, str], list[int]] = {}
         with self._lock:
             for class_name, place, size in self._capacities.values():
-                total = found.setdefault((class_name, self._zone(place)), [0, 0])
+                total = totals.setdefault((class_name, self._zone(place)), [0, 0])
                 total[0] += 1
                 total[1] += size
         return [
-            StorageRow(*key, "room", count, min(size, INT64_MAX)) for key, (count, size) in sorted(found.items())
+            StorageRow(*key, "room", count, min(size, INT64_MAX)) for key, (count, size) in sorted(totals.items())
         ]
 
     def pending(self) -> list[tuple[str, int]]:
-        """Why pods wait, and how many; the most frequent reason first."""
+        """The reasons why pods wait, and how many pods each; the most frequent first."""
         with self._lock:
             reasons = Counter(it.reason for it in self._pending.values())
-        first = sorted(reasons.items(), key=lambda it: (-it[1], it[0]))
-        rest = sum(count for _, count in first[MOST_REASONS:])
-        return first[:MOST_REASONS] + ([(OTHER, rest)] if rest else [])
+        ranked = sorted(reasons.items(), key=lambda it: (-it[1], it[0]))
+        others = sum(count for _, count in ranked[MOST_REASONS:])
+        return ranked[:MOST_REASONS] + ([(OTHER, others)] if others else [])
 
     def oldest_pending(self) -> int | None:
         with self._lock:
@@ -232,15 +232,15 @@ class StorageTally:
         self._noticed.clear()
 
     def _rows(self, kind: type[Group], label: str) -> list[StorageRow]:
-        found: dict[tuple[str, str, str], list[int]] = {}
+        totals: dict[tuple[str, str, str], list[int]] = {}
         with self._lock:
             for group, (count, size) in self._counts.items():
                 if isinstance(group, kind):
                     key = (group.class_name, self._zone(group.place), getattr(group, label))
-                    total = found.setdefault(key, [0, 0])
+                    total = totals.setdefault(key, [0, 0])
                     total[0] += count
                     total[1] += size
-        return [StorageRow(*key, count, min(size, INT64_MAX)) for key, (count, size) in sorted(found.items())]
+        return [StorageRow(*key, count, min(size, INT64_MAX)) for key, (count, size) in sorted(totals.items())]
 
     def _zone(self, place: StoragePlace) -> str:
         return place.zone or (place.node and self._zones.get(place.node)) or NONE
@@ -253,7 +253,7 @@ class StorageTally:
         if noun == "node":
             labels = metadata(manifest or {}).get("labels") or {}
             zone = zone_of(labels)
-            # A volume names the label of the node's host, which is mostly the node's name.
+            # A volume names the node's hostname label, which is usually the node's name.
             self._zones[key] = self._zones[str(labels.get(HOSTNAME, key))] = zone
         elif noun == "volume":
             self._count(stream, None if manifest is None else (volume_group(state), _size(manifest, "capacity")))
@@ -317,7 +317,7 @@ class StorageTally:
         reason = pending_reason(manifest, in_flight=state.assumed is not None)
         self._pending[stream] = Pending(reason, since if before is None else before.since)
 
-    def _ended(self, event: Event, outcome: str) -> None:
+    def _observe_end(self, event: Event, outcome: str) -> None:
         planned = self._planned.pop(event.stream, None)
         if planned is not None:
             times = self.ended_after.setdefault(outcome, TimeHistogram(WAIT_BOUNDS))
@@ -335,27 +335,28 @@ def zone_label(manifest: Mapping[str, Any]) -> str | None:
 def volume_group(state: ObjectState) -> VolumeGroup:
     manifest = state.manifest or {}
     phase = str(status(manifest).get("phase") or "Pending")
-    taken = state.assumed is not None or spec(manifest).get("claimRef") is not None
+    is_taken = state.assumed is not None or spec(manifest).get("claimRef") is not None
     use = FREE if phase == "Available" else phase.lower()
-    if taken and phase in ("Available", "Pending"):
+    if is_taken and phase in ("Available", "Pending"):
         use = RESERVED
     return VolumeGroup(class_name_of(manifest) or NONE, volume_place(manifest), phase, use)
 
 
 def volume_place(manifest: Mapping[str, Any]) -> StoragePlace:
-    """The one zone or node that its node affinity names, else its label; nothing where it names several."""
+    """The zone or node that the node affinity names, if it is one; else the zone of the volume's label, if any."""
     required = (spec(manifest).get("nodeAffinity") or {}).get("required") or {}
     places: set[StoragePlace] = set()
     for term in required.get("nodeSelectorTerms") or ():
-        for it in term.get("matchExpressions") or ():
-            if it.get("operator") == "In" and it.get("key") in (ZONE, LEGACY_ZONE, HOSTNAME):
-                is_zone = it["key"] != HOSTNAME
+        for expression in term.get("matchExpressions") or ():
+            if expression.get("operator") == "In" and expression.get("key") in (ZONE, LEGACY_ZONE, HOSTNAME):
+                is_zone = expression["key"] != HOSTNAME
                 places |= {
-                    StoragePlace(zone=v) if is_zone else StoragePlace(node=v) for v in it.get("values") or ()
+                    StoragePlace(zone=v) if is_zone else StoragePlace(node=v)
+                    for v in expression.get("values") or ()
                 }
     if len(places) == 1:
         return places.pop()
-    zones = {it for it in places if it.zone is not None}
+    zones = {expression for expression in places if expression.zone is not None}
     return zones.pop() if len(zones) == 1 else StoragePlace(zone=zone_label(manifest))
 
 
@@ -366,20 +367,20 @@ def _room(manifest: Mapping[str, Any]) -> tuple[str, StoragePlace, int]:
 
 
 def _size(manifest: Mapping[str, Any], *path: str) -> int:
-    found: Any = spec(manifest)
+    value: Any = spec(manifest)
     for step in path:
-        found = found.get(step) or {}
-    return quantity_bytes(found.get("storage"))
+        value = value.get(step) or {}
+    return quantity_bytes(value.get("storage"))
 
 
 def quantity_bytes(quantity: Any) -> int:
-    """0 where it is none."""
-    return 0 if quantity is None else _parsed(str(quantity))
+    """0 where it is no quantity."""
+    return 0 if quantity is None else _parsed_bytes(str(quantity))
 
 
 @lru_cache(maxsize=4_096)
-def _parsed(quantity: str) -> int:
-    """Volumes come in few sizes."""
+def _parsed_bytes(quantity: str) -> int:
+    """Cached, because volumes come in few sizes."""
     try:
         return parse_quantity(quantity).value()
     except QuantityError:
