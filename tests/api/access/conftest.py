@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.api.access.secured import Secured, secured
-from tests.support.fresh_stores import unsynced
+from tests.support.fresh_stores import unsynced_store
 from volsched.api.access.tls import Authority, make_authority
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +29,5 @@ def shared(
 ) -> Iterator[Secured]:
     directory = tmp_path_factory.mktemp("shared")
     shutil.copyfile(migrated_file, directory / "store.db")
-    database = open_database(f"sqlite:///{directory / 'store.db'}")
-    unsynced(database)
-    with secured(database, authority, directory) as running:
+    with unsynced_store(directory / "store.db") as database, secured(database, authority, directory) as running:
         yield running
-    database.close()

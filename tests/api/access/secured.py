@@ -2,7 +2,6 @@
 
 import itertools
 import ssl
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,11 +12,12 @@ import httpx
 from starlette.applications import Starlette
 
 from tests.support.patience import HANG_SECONDS
+from tests.support.serving import in_thread
 from volsched.api.access.callers import Role, new_token, organizations
 from volsched.api.access.kubeconfig import kubeconfig, write_secret
 from volsched.api.access.tls import Authority, Issued, load_tls
 from volsched.api.limits import DEFAULT_LIMITS, Limits
-from volsched.api.listener import Server, address, listen, serve
+from volsched.api.listener import Server, address, listen
 from volsched.log.database import Database
 from volsched.log.tokens import StoredToken, issue
 from volsched.runtime.clock import system_clock
@@ -114,34 +114,9 @@ def secured(
     ca.write_bytes(authority.pem)
     tls = load_tls(certificate, key, ca)
     listening = listen("127.0.0.1", 0, tls)
-    started: list[Server] = []
-    ended: list[Exception | None] = []
-
-    def run() -> None:
-        died = serve(
-            database,
-            listening,
-            clock=system_clock,
-            actor="api/test",
-            zonal_upgrade=True,
-            committed=wake,
-            started=started.append,
-            tls=tls,
-            limits=limits,
-        )
-        ended.append(died)
-
-    thread = threading.Thread(target=run, name="secured", daemon=True)
-    thread.start()
-    try:
+    with in_thread(database, listening, [], committed=wake, tls=tls, limits=limits) as started:
         url = address(listening, tls)
         trusting = ssl.create_default_context(cadata=authority.pem.decode())
         assert httpx.get(f"{url}/readyz", verify=trusting, timeout=HANG_SECONDS).text == "ok"
         with ExitStack() as clients:
             yield Secured(url, database, started[0], authority, directory, clients)
-    finally:
-        started[0].should_exit = True
-        thread.join(HANG_SECONDS)
-        listening.close()
-        assert not thread.is_alive(), "the server does not end"
-    assert ended == [None]

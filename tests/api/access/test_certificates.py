@@ -131,7 +131,7 @@ def test_old_versions_of_tls_are_not_spoken(shared: Secured) -> None:
         shared.client(old).get("/readyz")
 
 
-def test_what_is_wrong_with_the_servers_files_is_told(authority: Authority, tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_servers_files_is_reported(authority: Authority, tmp_path: Path) -> None:
     certificate, key = write_issued(tmp_path, authority.for_server(["localhost"], lasts=LONG), "good")
     _, other = write_issued(tmp_path, authority.for_server(["localhost"], lasts=LONG), "other")
     ran_out, its_key = write_issued(tmp_path, authority.for_server(["x"], lasts=timedelta(seconds=-1)), "old")

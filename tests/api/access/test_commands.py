@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import ssl
 import subprocess
@@ -36,10 +35,9 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, store_file: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs volsched on a store and certificates of its own, and answers what it prints."""
-    shutil.copyfile(migrated_file, tmp_path / "store.db")
-    monkeypatch.setenv("VOLSCHED_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("VOLSCHED_DATABASE_URL", f"sqlite:///{store_file}")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     for name in ("TLS_CERT", "TLS_KEY", "CLIENT_CA"):
         monkeypatch.delenv(f"VOLSCHED_{name}_FILE", raising=False)
@@ -136,7 +134,7 @@ def test_keys_are_for_their_owner_alone(run: Run, certs: Path) -> None:
     assert names == ["ada", "volsched:operator:shop", "volsched:viewer:shop"]
     assert "holds an authority already" in run("certs", "init", code=7)
     assert "volsched certs init" in run("certs", "server", "--dir", str(certs / "none"), code=3)
-    assert "choose another name" in run("certs", "client", "ca", "--role", "viewer", code=2)
+    assert "choose another one" in run("certs", "client", "ca", "--role", "viewer", code=2)
 
 
 def test_a_kubeconfig_that_could_not_work_is_refused(run: Run, certs: Path) -> None:

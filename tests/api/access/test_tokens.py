@@ -84,7 +84,7 @@ def test_a_token_whose_hash_was_replaced_lets_neither_its_owner_in_nor_the_forge
     assert get(api, f"Bearer {token}").status_code == 401
 
 
-def test_what_is_no_token_is_told_nothing(shared: Secured) -> None:
+def test_what_is_no_token_learns_nothing(shared: Secured) -> None:
     token = issue_token(shared.database, "whole", Role.VIEWER)
     prefix, id_, secret = token.split(".")
     other = "B" if secret[0] != "B" else "C"

@@ -26,14 +26,14 @@ TELL = ("create", "update", "patch")
 OPEN = frozenset({"/healthz", "/livez", "/readyz"})
 """Answered without authentication."""
 CONSOLE = "/ui/"
-"""The console's files are answered so too: they are the same for everybody, who then signs in."""
+"""The console's files need no authentication either: they are the same for all, and hold nothing of the store."""
 
 OURS = "volsched.io"
 STORAGE = "storage.k8s.io"
 DEVICES = "resource.k8s.io"
 DESCRIBE, EXPLAIN, MAP, GLANCE, SIMULATE, AS_OF = "describe", "explain", "map", "status", "simulate", "asOf"
 SHOWN = (DESCRIBE, EXPLAIN, MAP, GLANCE, SIMULATE)
-"""Resources that are shown as they are now, or with this in the query as they were: then it is history."""
+"""Resources that are shown as they are now or, with `asOf` in the query, as they were: a read of history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class AllowRow:
     group: str | None
     """None: a path that is no resource."""
     resource: str
-    """`pods`, `pods/status`; `history/*` is all of it, with everything below. A path may end in `*` too."""
+    """`pods`, `pods/status`; `history/*` is the resource and all that is below it. A path may end in `*` too."""
     may: Mapping[Role, May] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     """Verbs for any authenticated caller."""
     recorded: bool = False
-    """It reads history: the caller and the question are recorded in it."""
+    """It reads history, and so the caller and the question are recorded in the history."""
 
 
 Verbs = tuple[str, ...]
@@ -76,7 +76,7 @@ def _row(
     recorded: bool = False,
 ) -> AllowRow:
     """An auditor has a viewer's rights, unless stated otherwise; `own` are a node's rights to its own objects."""
-    given = {
+    verbs_by_role = {
         Role.VIEWER: viewer,
         Role.AUDITOR: viewer if auditor is None else auditor,
         Role.OPERATOR: operator,
@@ -84,7 +84,7 @@ def _row(
         Role.EXTENDER: extender,
         Role.SCHEDULER: scheduler,
     }
-    may = {role: May(frozenset(verbs)) for role, verbs in given.items() if verbs}
+    may = {role: May(frozenset(verbs)) for role, verbs in verbs_by_role.items() if verbs}
     if node or own:
         may[Role.NODE] = May(frozenset(node or own), own=bool(own))
     return AllowRow(group, resource, may, frozenset(known), recorded)
@@ -238,11 +238,11 @@ class RequestAttributes:
         return row_of(self.group, self.resource, self.subresource)
 
 
-def asked_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) -> RequestAttributes:
+def attributes_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) -> RequestAttributes:
     """`raw_path` is as it was sent, `path` decoded; `query` as the routes read it, the last of equal names."""
     place = parse_path(raw_path)
     if isinstance(place, RequestTarget):
-        asked = RequestAttributes(
+        attributes = RequestAttributes(
             verb=_verb(method, place.name, query),
             path=path,
             group=place.resource.group,
@@ -251,8 +251,8 @@ def asked_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) ->
             namespace=place.namespace,
             name=place.name,
         )
-        namespace = namespace_for(asked)
-        return asked if namespace == asked.namespace else replace(asked, namespace=namespace)
+        namespace = namespace_for(attributes)
+        return attributes if namespace == attributes.namespace else replace(attributes, namespace=namespace)
     verb = "get" if method == "HEAD" else method.lower()
     segments = path.strip("/").split("/")
     if segments[0] not in ("api", "apis"):
@@ -268,10 +268,10 @@ def asked_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) ->
             return RequestAttributes(verb=verb, path=path)
 
 
-def namespace_for(asked: RequestAttributes) -> str | None:
+def namespace_for(attributes: RequestAttributes) -> str | None:
     """The namespace that must be granted: read access within a namespace includes the namespace object."""
-    itself = (asked.group, asked.resource, asked.verb) == (CORE, NAMESPACES, "get")
-    return asked.name if itself else asked.namespace
+    reads_namespace = (attributes.group, attributes.resource, attributes.verb) == (CORE, NAMESPACES, "get")
+    return attributes.name if reads_namespace else attributes.namespace
 
 
 def _of_segments(
@@ -313,49 +313,49 @@ class AccessVerdict(Enum):
     """If it belongs to the caller's node; the names in the request do not show that."""
 
 
-def judge(caller: Caller, asked: RequestAttributes) -> AccessVerdict:
-    row = asked.row
+def judge(caller: Caller, attributes: RequestAttributes) -> AccessVerdict:
+    row = attributes.row
     verdict = AccessVerdict.NO
-    if row is not None and asked.verb in row.known:
+    if row is not None and attributes.verb in row.known:
         return AccessVerdict.YES
     for grant in caller.grants:
-        if not grant.covers(asked.namespace):
+        if not grant.covers(attributes.namespace):
             continue
         if grant.role is Role.ADMIN:
             return AccessVerdict.YES
         may = None if row is None else row.may.get(grant.role)
-        if may is None or asked.verb not in may.verbs:
+        if may is None or attributes.verb not in may.verbs:
             continue
         if not may.own:
             return AccessVerdict.YES
-        verdict = _own(caller, asked)
+        verdict = _verdict_on_own(caller, attributes)
         if verdict is AccessVerdict.YES:
             return verdict
     return verdict
 
 
-def _own(caller: Caller, asked: RequestAttributes) -> AccessVerdict:
-    if asked.resource in NODES:
-        return AccessVerdict.YES if asked.name == caller.name else AccessVerdict.NO
+def _verdict_on_own(caller: Caller, attributes: RequestAttributes) -> AccessVerdict:
+    if attributes.resource in NODES:
+        return AccessVerdict.YES if attributes.name == caller.name else AccessVerdict.NO
     return AccessVerdict.IF_OWN
 
 
-def is_open(asked: RequestAttributes) -> bool:
-    return (asked.path in OPEN or asked.path.startswith(CONSOLE)) and asked.verb == "get"
+def is_open(attributes: RequestAttributes) -> bool:
+    return (attributes.path in OPEN or attributes.path.startswith(CONSOLE)) and attributes.verb == "get"
 
 
-def forbidden(caller: Caller, asked: RequestAttributes) -> ApiError:
-    if asked.group is None:
-        return ApiError(403, f'forbidden: User "{caller.name}" cannot {asked.verb} path "{asked.path}"')
-    what = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-    whole = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
-    where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    named = f' "{asked.name}"' if asked.name else ""
+def forbidden(caller: Caller, attributes: RequestAttributes) -> ApiError:
+    if attributes.group is None:
+        return ApiError(403, f'forbidden: User "{caller.name}" cannot {attributes.verb} path "{attributes.path}"')
+    resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
+    qualified = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    named = f' "{attributes.name}"' if attributes.name else ""
     message = (
-        f'{whole}{named} is forbidden: User "{caller.name}" cannot {asked.verb} resource "{what}" '
-        f'in API group "{asked.group}" {where}'
+        f'{qualified}{named} is forbidden: User "{caller.name}" cannot {attributes.verb} resource "{resource}" '
+        f'in API group "{attributes.group}" {where}'
     )
-    details = {"name": asked.name, "group": asked.group, "kind": asked.resource}
+    details = {"name": attributes.name, "group": attributes.group, "kind": attributes.resource}
     return ApiError(403, message, details={key: value for key, value in details.items() if value})
 
 
@@ -370,12 +370,12 @@ def selects_own(query: Mapping[str, str], node: str) -> bool:
     return any((it.field, it.equal, it.value) == ("spec.nodeName", True, node) for it in terms)
 
 
-def is_own(database: Database, asked: RequestAttributes, node: str) -> bool:
+def is_own(database: Database, attributes: RequestAttributes, node: str) -> bool:
     """Whether the pod is bound to the node, or the claim used by such a pod. Missing objects belong to no node."""
     with database.read() as connection:
-        if asked.resource == "pods":
-            return node_of_pod(connection, f"{asked.namespace}/{asked.name}") == node
-        if asked.resource != "persistentvolumeclaims":
+        if attributes.resource == "pods":
+            return node_of_pod(connection, f"{attributes.namespace}/{attributes.name}") == node
+        if attributes.resource != "persistentvolumeclaims":
             return False
-        pods = map(KINDS["Pod"].read, pods_on(connection, node, namespace=str(asked.namespace)))
-        return any(use.name == asked.name for pod in pods if isinstance(pod, Pod) for use in claim_uses(pod))
+        pods = map(KINDS["Pod"].read, pods_on(connection, node, namespace=str(attributes.namespace)))
+        return any(use.name == attributes.name for pod in pods if isinstance(pod, Pod) for use in claim_uses(pod))

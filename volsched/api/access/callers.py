@@ -117,8 +117,8 @@ def new_token() -> NewToken:
 
 def read_token(text: str) -> tuple[str, str] | None:
     """The id and the secret of a token-shaped text."""
-    found = _TOKEN.fullmatch(text)
-    return None if found is None else (found[1], found[2])
+    match = _TOKEN.fullmatch(text)
+    return None if match is None else (match[1], match[2])
 
 
 def grants_of(roles: Iterable[str], namespaces: Iterable[str] | None) -> tuple[Grant, ...]:
@@ -132,13 +132,15 @@ def _hash(secret: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CheckedToken:
     token: StoredToken
     contradiction: str | None
     """How its row contradicts the log; None: it does not."""
 
 
-Reading = Callable[[Callable[[Database, str], Found | None], Database, str], Awaitable[Found | None]]
+TokenRead = Callable[
+    [Callable[[Database, str], CheckedToken | None], Database, str], Awaitable[CheckedToken | None]
+]
 
 
 @dataclass(slots=True)
@@ -150,9 +152,9 @@ class Tokens:
 
     database: Database
     clock: Clock
-    read: Reading
+    read: TokenRead
     """Runs a database read beside the event loop."""
-    _remembered: dict[str, tuple[Found, int]] = field(default_factory=dict)
+    _remembered: dict[str, tuple[CheckedToken, int]] = field(default_factory=dict)
 
     async def caller(self, text: str) -> Caller:
         parts = read_token(text)
@@ -160,10 +162,10 @@ class Tokens:
             raise UnauthorizedError("Unauthorized")
         id_, secret = parts
         now = self.clock()
-        found = await self._found(id_, now)
-        if found is None or found.contradiction is not None:
+        checked = await self._checked_token(id_, now)
+        if checked is None or checked.contradiction is not None:
             raise UnauthorizedError("Unauthorized")
-        stored = found.token
+        stored = checked.token
         # The id is public; secrets are compared only as hashes, in constant time.
         if not hmac.compare_digest(stored.hash, _hash(secret)):
             raise UnauthorizedError("Unauthorized")
@@ -178,34 +180,34 @@ class Tokens:
             until=stored.expires_at,
         )
 
-    async def _found(self, id_: str, now: int) -> Found | None:
-        known = self._remembered.get(id_)
-        if known is not None and 0 <= now - known[1] < REMEMBERED:
-            return known[0]
-        found = await self.read(_look_up, self.database, id_)
+    async def _checked_token(self, id_: str, now: int) -> CheckedToken | None:
+        cached = self._remembered.get(id_)
+        if cached is not None and 0 <= now - cached[1] < REMEMBERED:
+            return cached[0]
+        checked = await self.read(_look_up, self.database, id_)
         self._remembered.pop(id_, None)
-        if found is not None:
-            if found.contradiction is not None:
+        if checked is not None:
+            if checked.contradiction is not None:
                 _log.error(
                     'token "%s" is refused: its row is not what the log says (%s); run: volsched verify, and if '
                     "the token is still wanted: volsched token revoke, volsched token create",
-                    found.token.name,
-                    found.contradiction,
+                    checked.token.name,
+                    checked.contradiction,
                 )
-            self._remembered[id_] = found, now
+            self._remembered[id_] = checked, now
             while len(self._remembered) > MOST_REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
-        return found
+        return checked
 
 
-def _look_up(database: Database, id_: str) -> Found | None:
+def _look_up(database: Database, id_: str) -> CheckedToken | None:
     with database.read() as connection:
         token = token_of_id(connection, id_)
         if token is None:
             return None
         recorded = recorded_token(connection, token.name)
     wrong = [f"{column}: expected {expected}, got {got}" for column, expected, got in differences(token, recorded)]
-    return Found(token, "; ".join(wrong) or None)
+    return CheckedToken(token, "; ".join(wrong) or None)
 
 
 # The caller of a client certificate: CN is the user, each `volsched:ROLE` or `volsched:ROLE:NAMESPACE` of O a

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from volsched.api.access.authorization import (
     AccessVerdict,
     RequestAttributes,
-    asked_of,
+    attributes_of,
     forbidden,
     is_open,
     is_own,
@@ -31,12 +31,13 @@ from volsched.api.access.callers import (
     note_caller,
     note_reason,
 )
-from volsched.api.access.hosts import NOT_FOR_YOU, Hosts, LoopbackHosts, names_us
+from volsched.api.access.hosts import LOCAL_ONLY, Hosts, LoopbackHosts, names_us
 from volsched.api.connection import certificate_of
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError, store_error
 from volsched.api.limits import Rates
 from volsched.api.services import Services
+from volsched.kube.problems import shortened
 from volsched.log.commands import Command
 from volsched.log.errors import StoreError
 from volsched.log.events.envelope import NewEvent
@@ -48,11 +49,10 @@ from volsched.log.events.streams import AUDIT_READS
 LONGEST_QUESTION = 500
 
 
-def asking(actor: str, question: str, client: str | None) -> Command:
+def audit_read(actor: str, question: str, client: str | None) -> Command:
     """Committed by the process's writer, with other waiting commands: a read costs a part of a commit."""
-    shown = "".join(char if char.isprintable() else "?" for char in question)
-    cut = shown if len(shown) <= LONGEST_QUESTION else f"{shown[: LONGEST_QUESTION - 1]}…"
-    data = {"question": cut} | ({} if client is None else {"client": client})
+    printable = "".join(char if char.isprintable() else "?" for char in question)
+    data = {"question": shortened(printable, LONGEST_QUESTION)} | ({} if client is None else {"client": client})
 
     def decide(_: States) -> Decision:
         return Decision(events=(NewEvent(stream=AUDIT_READS, type="AuditRead", data=data),))
@@ -61,7 +61,7 @@ def asking(actor: str, question: str, client: str | None) -> Command:
 
 
 _log = logging.getLogger("volsched.api")
-ASK_AGAIN_SECONDS = 2.0
+RECHECK_SECONDS = 2.0
 LONGEST_AUTHORIZATION = 512
 """A token has 69 characters."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -76,10 +76,10 @@ NO_REASON = (
     f"X-Volsched-Reason: not printable, or longer than {LONGEST_REASON} characters; it is percent-encoded UTF-8"
 )
 NOT_IN_QUERIES = (
-    "a token does not belong into an address, which is logged and kept by everybody on the way; "
+    "a token does not belong in an address, which every proxy on the way may log; "
     "revoke it, and send another as: Authorization: Bearer TOKEN"
 )
-OTHER_NAME = "the request names a host that is not in the server's certificate, or comes from a page of another"
+OTHER_NAME = "the request is for a host that is not in the server's certificate, or comes from another site's page"
 
 
 class Gate:
@@ -104,51 +104,51 @@ class Gate:
                 await self._app(scope, receive, send)
             return
         try:
-            caller = await self._admitted(scope)
+            caller = await self._admit(scope)
         except Exception as error:
-            told = store_error(error)
-            if told.code == 500:
+            api_error = store_error(error)
+            if api_error.code == 500:
                 # Without query and headers: they may hold secrets.
                 _log.error("%s %s failed at the gate", scope["method"], scope["path"], exc_info=error)
-            self._refused.labels(str(told.code)).inc()
-            await _refusal(told)(scope, receive, send)
+            self._refused.labels(str(api_error.code)).inc()
+            await _refusal(api_error)(scope, receive, send)
             return
         if caller is not None and scope["method"] in WITH_BODY and not scope["path"].startswith(UNCOUNTED):
-            receive = self._counted(scope, receive, caller)
+            receive = self._count_bytes(scope, receive, caller)
         if caller is None or caller is self._local:
             await self._app(scope, receive, send)
         else:
-            await self._app(scope, self._while_known(scope, receive), send)
+            await self._app(scope, self._until_revoked(scope, receive), send)
 
-    async def _admitted(self, scope: Scope) -> Caller | None:
+    async def _admit(self, scope: Scope) -> Caller | None:
         """The caller; None for an open path. Raises the refusal."""
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        asked = asked_of(scope["method"], raw.decode("ascii", "replace"), scope["path"], query)
-        if is_open(asked) and self._local is None:
+        attributes = attributes_of(scope["method"], raw.decode("ascii", "replace"), scope["path"], query)
+        if is_open(attributes) and self._local is None:
             # The caller only decides how much the answer shows.
             with suppress(UnauthorizedError, StoreError):
                 note_caller(await self._caller(scope))
             return None
         if not names_us(scope["headers"], self._hosts):
-            raise ApiError(403, OTHER_NAME if self._local is None else NOT_FOR_YOU)
+            raise ApiError(403, OTHER_NAME if self._local is None else LOCAL_ONLY)
         if not IN_QUERIES.isdisjoint(map(str.lower, query)):
             raise ApiError(400, NOT_IN_QUERIES)
-        caller = self._local or await self._proven(scope)
-        if not is_open(asked):
+        caller = self._local or await self._authenticate(scope)
+        if not is_open(attributes):
             # Before the database is read or written on the caller's behalf.
             self._rates.take(caller.actor)
             if scope["method"] in WITH_BODY:
                 self._rates.check_bytes(caller.actor)
-        if not await self._may(caller, asked, query):
-            raise forbidden(caller, asked)
+        if not await self._is_allowed(caller, attributes, query):
+            raise forbidden(caller, attributes)
         note_caller(caller)
         note_reason(_reason(scope))
-        if asked.row is not None and asked.row.recorded:
+        if attributes.row is not None and attributes.row.recorded:
             await self._record(caller, scope)
         return caller
 
-    async def _proven(self, scope: Scope) -> Caller:
+    async def _authenticate(self, scope: Scope) -> Caller:
         """A failed authentication counts against the caller's address: it limits the guessing of tokens."""
         address = f"address/{(scope.get('client') or ('unknown', 0))[0]}"
         if any(name == b"authorization" for name, _ in scope["headers"]):
@@ -162,10 +162,10 @@ class Gate:
 
     async def _caller(self, scope: Scope) -> Caller:
         """A token takes precedence over a certificate: a caller with an invalid token is refused."""
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if given:
-            scheme, _, text = given[0].decode("latin-1").partition(" ")
-            if len(given) > 1 or len(given[0]) > LONGEST_AUTHORIZATION or scheme.lower() != "bearer":
+        headers = [value for name, value in scope["headers"] if name == b"authorization"]
+        if headers:
+            scheme, _, text = headers[0].decode("latin-1").partition(" ")
+            if len(headers) > 1 or len(headers[0]) > LONGEST_AUTHORIZATION or scheme.lower() != "bearer":
                 raise UnauthorizedError("Unauthorized")
             return await self._tokens.caller(text.strip())
         certificate = certificate_of(scope)
@@ -173,55 +173,55 @@ class Gate:
             raise UnauthorizedError("Unauthorized")
         return caller_of(certificate, now=self._services.clock())
 
-    async def _may(self, caller: Caller, asked: RequestAttributes, query: dict[str, str]) -> bool:
-        verdict = judge(caller, asked)
+    async def _is_allowed(self, caller: Caller, attributes: RequestAttributes, query: dict[str, str]) -> bool:
+        verdict = judge(caller, attributes)
         if verdict is not AccessVerdict.IF_OWN:
             return verdict is AccessVerdict.YES
-        if asked.name is None:
+        if attributes.name is None:
             return selects_own(query, caller.name)
-        return await self._services.read(is_own, self._services.database, asked, caller.name)
+        return await self._services.read(is_own, self._services.database, attributes, caller.name)
 
     async def _record(self, caller: Caller, scope: Scope) -> None:
         """Before the answer: a read that cannot be recorded is not answered."""
         search = scope["query_string"].decode("latin-1")
         question = f"{scope['method']} {scope['path']}{'?' if search else ''}{search}"
         client = scope.get("client")
-        command = asking(caller.actor, question, client[0] if client else None)
+        command = audit_read(caller.actor, question, client[0] if client else None)
         await asyncio.wrap_future(self._services.writer.submit(command))
         self._services.committed()
 
-    def _counted(self, scope: Scope, receive: Receive, caller: Caller) -> Receive:
+    def _count_bytes(self, scope: Scope, receive: Receive, caller: Caller) -> Receive:
         """The size of the body counts against the caller's rate as it arrives."""
-        said = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-        times = YAML_WEIGHT if b"yaml" in said.lower() else 1
+        content_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+        weight = YAML_WEIGHT if b"yaml" in content_type.lower() else 1
 
         async def received() -> Message:
             message = await receive()
             if message["type"] == "http.request" and (part := message.get("body")):
-                self._rates.take_bytes(caller.actor, len(part) * times)
+                self._rates.take_bytes(caller.actor, len(part) * weight)
             return message
 
         return received
 
-    def _while_known(self, scope: Scope, receive: Receive) -> Receive:
-        whole = False
+    def _until_revoked(self, scope: Scope, receive: Receive) -> Receive:
+        is_complete = False
 
         async def received() -> Message:
-            nonlocal whole
-            while whole:
+            nonlocal is_complete
+            while is_complete:
                 try:
-                    async with asyncio.timeout(ASK_AGAIN_SECONDS):
+                    async with asyncio.timeout(RECHECK_SECONDS):
                         return await receive()
                 except TimeoutError:
-                    if not await self._still_known(scope):
+                    if not await self._is_still_valid(scope):
                         return {"type": "http.disconnect"}
             message = await receive()
-            whole = message["type"] == "http.request" and not message.get("more_body", False)
+            is_complete = message["type"] == "http.request" and not message.get("more_body", False)
             return message
 
         return received
 
-    async def _still_known(self, scope: Scope) -> bool:
+    async def _is_still_valid(self, scope: Scope) -> bool:
         try:
             await self._caller(scope)
         except UnauthorizedError:
@@ -234,14 +234,14 @@ class Gate:
 
 def _reason(scope: Scope) -> str | None:
     """The reason from the header, percent-encoded because a header holds only ASCII."""
-    given = next((value for name, value in scope["headers"] if name == REASON), b"")
+    header = next((value for name, value in scope["headers"] if name == REASON), b"")
     try:
-        told = unquote(given.decode("ascii"), errors="strict").strip()
+        reason = unquote(header.decode("ascii"), errors="strict").strip()
     except UnicodeDecodeError:
         raise ApiError(400, NO_REASON) from None
-    if len(told) > LONGEST_REASON or not told.isprintable():
+    if len(reason) > LONGEST_REASON or not reason.isprintable():
         raise ApiError(400, NO_REASON)
-    return told or None
+    return reason or None
 
 
 def _refusal(error: ApiError) -> ASGIApp:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 # addressed to another host (DNS rebinding), or sent by a page of another origin, are refused (`access.gate`).
 
 LOCALHOST = "localhost"
-NOT_FOR_YOU = "only programs of this machine are served, under the names localhost, 127.0.0.1 and [::1]"
+LOCAL_ONLY = "only programs of this machine are served, under the names localhost, 127.0.0.1 and [::1]"
 
 
 def is_loopback(host: str) -> bool:

@@ -19,10 +19,10 @@ def kubeconfig(
     namespace: str | None = None,
 ) -> dict[str, Any]:
     """Self-contained: it names no files that could be missing where it is used."""
-    cluster = {"server": server} | ({} if ca is None else {"certificate-authority-data": _encoded(ca)})
+    cluster = {"server": server} | ({} if ca is None else {"certificate-authority-data": _base64(ca)})
     credentials = {} if token is None else {"token": token}
     if certificate is not None and key is not None:
-        credentials = {"client-certificate-data": _encoded(certificate), "client-key-data": _encoded(key)}
+        credentials = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
     context = {"cluster": NAME, "user": user} | ({} if namespace is None else {"namespace": namespace})
     return {
         "apiVersion": "v1",
@@ -34,7 +34,7 @@ def kubeconfig(
     }
 
 
-def _encoded(content: bytes) -> str:
+def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 

@@ -57,22 +57,22 @@ def load_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> Tls
 
 def _hosts(certificate: Path) -> Hosts:
     try:
-        (found, *_) = x509.load_pem_x509_certificates(certificate.read_bytes())
+        (leaf, *_) = x509.load_pem_x509_certificates(certificate.read_bytes())
     except (OSError, ValueError) as error:
         raise TlsError(
             f"{certificate}: cannot be read as a certificate ({_why(error)}); give one in PEM with --tls-cert; "
             f"{NEW_ONE}"
         ) from None
-    if found.not_valid_after_utc <= datetime.now(UTC):
-        raise TlsError(f"{certificate}: ran out on {found.not_valid_after_utc:%Y-%m-%d}; {NEW_ONE}")
+    if leaf.not_valid_after_utc <= datetime.now(UTC):
+        raise TlsError(f"{certificate}: expired on {leaf.not_valid_after_utc:%Y-%m-%d}; {NEW_ONE}")
     try:
-        named = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative_names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         raise TlsError(f"{certificate}: names no host (subjectAltName); {NEW_ONE}") from None
-    names = frozenset(it.lower() for it in named.get_values_for_type(x509.DNSName))
+    names = frozenset(it.lower() for it in alternative_names.get_values_for_type(x509.DNSName))
     addresses = frozenset(
         it
-        for it in named.get_values_for_type(x509.IPAddress)
+        for it in alternative_names.get_values_for_type(x509.IPAddress)
         if isinstance(it, ipaddress.IPv4Address | ipaddress.IPv6Address)
     )
     return Hosts(names, addresses)
@@ -80,7 +80,7 @@ def _hosts(certificate: Path) -> Hosts:
 
 def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or "it is no such file").lower().replace("_", " ")
+        return (error.reason or "it is not PEM").lower().replace("_", " ")
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
@@ -117,9 +117,9 @@ class Authority:
 
     def for_server(self, hosts: Sequence[str], *, lasts: timedelta) -> Issued:
         """A server certificate for these names and addresses."""
-        named = x509.SubjectAlternativeName([_general_name(it) for it in hosts])
+        alternative_names = x509.SubjectAlternativeName([_general_name(it) for it in hosts])
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
-        return self._issue(subject, lasts, ExtendedKeyUsageOID.SERVER_AUTH, named)
+        return self._issue(subject, lasts, ExtendedKeyUsageOID.SERVER_AUTH, alternative_names)
 
     def for_client(self, name: str, organizations: Collection[str], *, lasts: timedelta) -> Issued:
         """A client certificate for a user with the roles in `organizations`."""
@@ -132,7 +132,7 @@ class Authority:
         subject: x509.Name,
         lasts: timedelta,
         use: x509.ObjectIdentifier,
-        named: x509.SubjectAlternativeName | None,
+        alternative_names: x509.SubjectAlternativeName | None,
     ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         # Not longer than the authority itself: a certificate that outlives it is trusted by no client.
@@ -143,8 +143,8 @@ class Authority:
         builder = builder.add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
         )
-        if named is not None:
-            builder = builder.add_extension(named, critical=False)
+        if alternative_names is not None:
+            builder = builder.add_extension(alternative_names, critical=False)
         signed = builder.sign(self.key, hashes.SHA256())
         return Issued(signed.public_bytes(serialization.Encoding.PEM), _pem_of(key))
 
@@ -153,7 +153,7 @@ def make_authority(directory: Path) -> Authority:
     """Create one in the directory; raises AuthorityError where one exists."""
     if (directory / CA_KEY).exists() or (directory / CA_CERTIFICATE).exists():
         raise AuthorityError(
-            f"{directory} holds an authority already; its certificates would no longer be believed. "
+            f"{directory} holds an authority already; its certificates would no longer be trusted. "
             "Choose another directory with --dir, or move the old one away"
         )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -181,7 +181,7 @@ def load_authority(directory: Path) -> Authority:
         raise AuthorityError(f"the authority in {directory} cannot be read: {error}; restore its files") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise AuthorityError(
-            f"{directory / CA_KEY} is of another kind than we make; issue with the tool that made it"
+            f"{directory / CA_KEY} is no elliptic-curve key; issue certificates with the tool that made it"
         )
     return Authority(certificate, key)
 

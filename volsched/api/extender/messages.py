@@ -51,7 +51,7 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class FilterAnswer:
     """The filter's answer about every requested node."""
 
     fitting: Collection[str] = ()
@@ -61,7 +61,7 @@ class Sifted:
     error: str = ""
 
 
-# --- what comes in --------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------
 
 
 def read_candidates(body: bytes) -> Candidates:
@@ -82,28 +82,28 @@ def read_candidates(body: bytes) -> Candidates:
 def read_assignment(body: bytes) -> Assignment:
     message = _message(body)
     name, node = _text(message, "PodName"), _text(message, "Node")
-    namespace = _text(message, "PodNamespace", wanted=False) or DEFAULT_NAMESPACE
-    return Assignment(f"{namespace}/{name}", _text(message, "PodUID", wanted=False), node)
+    namespace = _text(message, "PodNamespace", required=False) or DEFAULT_NAMESPACE
+    return Assignment(f"{namespace}/{name}", _text(message, "PodUID", required=False), node)
 
 
 def read_preemption(body: bytes) -> Preemption:
     message = _message(body)
     full, meta = message.get("nodenametovictims"), message.get("nodenametometavictims")
-    given = full if full is not None else meta
-    if not isinstance(given, dict):
+    victims = full if full is not None else meta
+    if not isinstance(victims, dict):
         raise ApiError(400, "the message names no victims: NodeNameToVictims or NodeNameToMetaVictims must be set")
     read = _victim_uid if full is not None else _meta_uid
-    return Preemption(_pod(message), {node: _victims(node, it, read) for node, it in given.items()})
+    return Preemption(_pod(message), {node: _victims(node, it, read) for node, it in victims.items()})
 
 
 def _message(body: bytes) -> dict[str, Any]:
     try:
-        read = orjson.loads(body)
+        message = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the body of the request is not JSON: {error}") from None
-    if not isinstance(read, dict):
+    if not isinstance(message, dict):
         raise ApiError(400, "the body of the request is not an object")
-    return _any_case(read)
+    return _any_case(message)
 
 
 def _any_case(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,18 +111,18 @@ def _any_case(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pod(message: Mapping[str, Any]) -> Pod:
-    given = message.get("pod")
-    metadata = given.get("metadata") if isinstance(given, dict) else None
-    if not isinstance(given, dict) or not isinstance(metadata, dict) or not metadata.get("name"):
+    manifest = message.get("pod")
+    metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
+    if not isinstance(manifest, dict) or not isinstance(metadata, dict) or not metadata.get("name"):
         raise ApiError(400, "Pod must be a pod with a name")
-    placed = {**metadata, "namespace": metadata.get("namespace") or DEFAULT_NAMESPACE}
+    namespaced = {**metadata, "namespace": metadata.get("namespace") or DEFAULT_NAMESPACE}
     try:
-        pod = KINDS["Pod"].read(drop_nulls({**given, "metadata": placed}))
+        pod = KINDS["Pod"].read(drop_nulls({**manifest, "metadata": namespaced}))
     except ValidationError as error:
         first = error.errors()[0]
         raise ApiError(400, f"Pod.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     except RecursionError:
-        raise ApiError(400, "Pod is nested deeper than any pod is") from None
+        raise ApiError(400, "Pod is nested too deeply") from None
     assert isinstance(pod, Pod)
     return pod
 
@@ -135,16 +135,16 @@ def _node_name(node: Any, place: int) -> str:
     return name
 
 
-def _text(message: Mapping[str, Any], name: str, *, wanted: bool = True) -> str:
+def _text(message: Mapping[str, Any], name: str, *, required: bool = True) -> str:
     value = message.get(name.lower()) or ""
-    if not isinstance(value, str) or (wanted and not value):
-        raise ApiError(400, f"{name} must be a string{' that is not empty' if wanted else ''}")
+    if not isinstance(value, str) or (required and not value):
+        raise ApiError(400, f"{name} must be a string{' that is not empty' if required else ''}")
     return value
 
 
-def _victims(node: str, given: Any, read: Any) -> Victims:
-    found = _any_case(given) if isinstance(given, dict) else {}
-    pods, count = found.get("pods") or [], found.get("numpdbviolations") or 0
+def _victims(node: str, entry: Any, read: Any) -> Victims:
+    fields = _any_case(entry) if isinstance(entry, dict) else {}
+    pods, count = fields.get("pods") or [], fields.get("numpdbviolations") or 0
     if not isinstance(pods, list) or not isinstance(count, int):
         raise ApiError(400, f'the victims on node "{node}" must be Pods and NumPDBViolations')
     return Victims(tuple(read(node, pod) for pod in pods), count)
@@ -165,30 +165,30 @@ def _meta_uid(node: str, pod: Any) -> str:
     return uid
 
 
-# --- what goes out --------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------------
 
 
-def filter_result(sifted: Sifted, asked: Candidates | None) -> dict[str, Any]:
-    """In the form in which the nodes were given; both null, and no error, would mean that no node fits."""
+def filter_result(answer: FilterAnswer, candidates: Candidates | None) -> dict[str, Any]:
+    """The nodes in the form in which they were sent. Both null, without an error, would say that no node fits."""
     names: list[str] | None = None
     nodes: dict[str, Any] | None = None
-    if asked is not None and not sifted.error:
-        if asked.objects is None:
-            names = [name for name in asked.names if name in sifted.fitting]
+    if candidates is not None and not answer.error:
+        if candidates.objects is None:
+            names = [name for name in candidates.names if name in answer.fitting]
         else:
-            pairs = zip(asked.names, asked.objects, strict=True)
-            nodes = {"metadata": {}, "items": [node for name, node in pairs if name in sifted.fitting]}
+            pairs = zip(candidates.names, candidates.objects, strict=True)
+            nodes = {"metadata": {}, "items": [node for name, node in pairs if name in answer.fitting]}
     return {
         "Nodes": nodes,
         "NodeNames": names,
-        "FailedNodes": dict(sifted.failed),
-        "FailedAndUnresolvableNodes": dict(sifted.unresolvable),
-        "Error": sifted.error,
+        "FailedNodes": dict(answer.failed),
+        "FailedAndUnresolvableNodes": dict(answer.unresolvable),
+        "Error": answer.error,
     }
 
 
 def host_priorities(names: Sequence[str], scores: Mapping[str, int]) -> list[dict[str, Any]]:
-    """From 0..100 to 0..10, halves upwards."""
+    """Scores of 0..100 as 0..10, rounded half up."""
     return [{"Host": name, "Score": (scores.get(name, 0) + 5) * HIGHEST_SCORE // 100} for name in names]
 
 
@@ -196,10 +196,10 @@ def binding_result(error: str = "") -> dict[str, Any]:
     return {"Error": error}
 
 
-def preemption_result(left: Mapping[str, Victims]) -> dict[str, Any]:
+def preemption_result(victims: Mapping[str, Victims]) -> dict[str, Any]:
     return {
         "NodeNameToMetaVictims": {
             node: {"Pods": [{"UID": uid} for uid in it.pods], "NumPDBViolations": it.violations}
-            for node, it in left.items()
+            for node, it in victims.items()
         }
     }

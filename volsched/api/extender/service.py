@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from volsched.api.extender import messages
-from volsched.api.extender.decider import BindError, Desk, ExtenderPlacement, Underway, UnseenPodError
+from volsched.api.extender.decider import BindError, ExtenderDecider, ExtenderPlacement, Underway, UnseenPodError
 from volsched.api.health import HttpMetrics, cluster_trouble
 from volsched.api.kubernetes.negotiation import JSON, HttpAnswer, media_type
 from volsched.api.kubernetes.statuses import INTERNAL, RETRY_AFTER_SECONDS, UNSERVED, ApiError, store_error
@@ -35,7 +35,7 @@ LOADING_SECONDS = 2.0
 LOOK_AGAIN_SECONDS = 0.25
 """A binding is checked whenever a pod changes; a failing one changes none, and is found by polling."""
 UNSEEN_SECONDS = 2
-"""How long bind waits for a pod of a followed cluster: its scheduler may have heard of it a moment earlier."""
+"""How long bind waits for a pod of a followed cluster: its scheduler may have seen it a moment before us."""
 OVERTIME_SECONDS = 30
 """After a binding's deadline: by then the sweep should have ended it."""
 MOST_BYTES = 64 * 2**20
@@ -58,7 +58,7 @@ class Extender:
     def __init__(self, services: Services, metrics: HttpMetrics, configuration: Configuration) -> None:
         self._services, self._metrics, self._configuration = services, metrics, configuration
         self._instance = uuid4().hex[:8]
-        self._desk: Desk | None = None
+        self._decider: ExtenderDecider | None = None
         self._loading: asyncio.Task[None] | None = None
         self._turn: anyio.CapacityLimiter | None = None
         self._verbs: dict[str, Callable[[Request, bytes], Awaitable[Any]]] = {
@@ -87,25 +87,25 @@ class Extender:
         await answer.response()(scope, receive, send)
 
     def _failed(self, error: Exception, verb: str) -> HttpAnswer:
-        told = ApiError(422, str(error)) if isinstance(error, BindError) else store_error(error)
-        if told.code == 500 and str(told) == INTERNAL:
+        api_error = ApiError(422, str(error)) if isinstance(error, BindError) else store_error(error)
+        if api_error.code == 500 and str(api_error) == INTERNAL:
             _log.error("extender %s failed", verb, exc_info=error)
-        if told.code >= 500 and not isinstance(error, ApiError):
+        if api_error.code >= 500 and not isinstance(error, ApiError):
             # The cached state may predate the failure. Our own refusals do not count: reloading everything
             # whenever a client disconnects would delay all callers.
-            self._desk = None
-        if told.code == 500 and verb == "filter":
-            return HttpAnswer(messages.filter_result(messages.Sifted(error=str(told)), None))
-        if told.code == 500 and verb == "bind":
-            return HttpAnswer(messages.binding_result(str(told)))
-        return HttpAnswer(told.status, told.code)
+            self._decider = None
+        if api_error.code == 500 and verb == "filter":
+            return HttpAnswer(messages.filter_result(messages.FilterAnswer(error=str(api_error)), None))
+        if api_error.code == 500 and verb == "bind":
+            return HttpAnswer(messages.binding_result(str(api_error)))
+        return HttpAnswer(api_error.status, api_error.code)
 
     async def _serve(self, request: Request, verb: str) -> HttpAnswer:
         serve = self._verbs.get(verb)
         if serve is None:
             raise ApiError(404, UNSERVED)
         if request.method != "POST":
-            raise ApiError(405, f"{verb} is asked for with POST")
+            raise ApiError(405, f"{verb} takes POST only")
         media, _ = media_type(request.headers.get("content-type") or JSON)
         if media != JSON:
             raise ApiError(415, f'the body of the request was in an unknown format ("{media}"); send {JSON}')
@@ -114,28 +114,28 @@ class Extender:
         body = await receive_body(request, most=most, seconds=limits.body_seconds)
         await self._ready()
         answer = HttpAnswer(await serve(request, body))
-        return await self._services.read(answer.spelled) if len(body) > LARGE else answer
+        return await self._services.read(answer.serialised) if len(body) > LARGE else answer
 
     # --- verbs ------------------------------------------------------------------------------------------
 
     async def _filter(self, _: Request, body: bytes) -> Any:
-        asked = await self._taken(messages.read_candidates, body)
-        sifted = await self._ask(self._at.sift, asked.pod, asked.names, self._services.clock())
-        return messages.filter_result(sifted, asked)
+        candidates = await self._parse(messages.read_candidates, body)
+        answer = await self._run(self._loaded.filter, candidates.pod, candidates.names, self._services.clock())
+        return messages.filter_result(answer, candidates)
 
     async def _prioritize(self, _: Request, body: bytes) -> Any:
-        asked = await self._taken(messages.read_candidates, body)
-        scores = await self._ask(self._at.scores, asked.pod, asked.names, self._services.clock())
-        return messages.host_priorities(asked.names, scores)
+        candidates = await self._parse(messages.read_candidates, body)
+        scores = await self._run(self._loaded.scores, candidates.pod, candidates.names, self._services.clock())
+        return messages.host_priorities(candidates.names, scores)
 
     async def _preempt(self, _: Request, body: bytes) -> Any:
-        asked = await self._taken(messages.read_preemption, body)
-        left = await self._ask(self._at.preemptible, asked, self._services.clock())
-        return messages.preemption_result(left)
+        preemption = await self._parse(messages.read_preemption, body)
+        victims = await self._run(self._loaded.preemptible, preemption, self._services.clock())
+        return messages.preemption_result(victims)
 
     async def _bind(self, request: Request, body: bytes) -> Any:
         """Answers when the pod is on its node. A repeated call waits for the same binding."""
-        asked = messages.read_assignment(body)
+        assignment = messages.read_assignment(body)
         if not self._services.binds:
             return messages.binding_result(ADVISES)
         # Unique to this process: a planner is not shown its own actor's events, because it knows them.
@@ -143,11 +143,13 @@ class Extender:
         ring = self._services.fan.rings["pod"]
         news = ring.news()
         until = self._services.clock() + (UNSEEN_SECONDS * SECOND if self._services.follows else 0)
-        stands: ExtenderPlacement | Underway | None = None
+        progress: ExtenderPlacement | Underway | None = None
         try:
-            while stands is None:
+            while progress is None:
                 try:
-                    stands = await self._ask(self._at.bind, asked, actor=actor, now=self._services.clock())
+                    progress = await self._run(
+                        self._loaded.bind, assignment, actor=actor, now=self._services.clock()
+                    )
                 except UnseenPodError:
                     if self._services.clock() >= until:
                         raise
@@ -155,51 +157,53 @@ class Extender:
                     news.cancel()
                     news = ring.news()
             self._services.committed()
-            while not isinstance(stands, ExtenderPlacement):
+            while not isinstance(progress, ExtenderPlacement):
                 if self._services.fan.stopping or await request.is_disconnected():
-                    raise ApiError(503, f"binding {stands.binding} goes on; ask again to wait for it")
-                if self._services.clock() > stands.deadline + OVERTIME_SECONDS * SECOND:
+                    raise ApiError(503, f"binding {progress.binding} continues; repeat the call to wait for it")
+                if self._services.clock() > progress.deadline + OVERTIME_SECONDS * SECOND:
                     raise BindError(
-                        f"binding {stands.binding} is past its deadline, and nobody has ended it: "
+                        f"binding {progress.binding} is past its deadline, and was not ended: "
                         "is a scheduler, a controller or a worker running?"
                     )
                 await asyncio.wait({news}, timeout=LOOK_AGAIN_SECONDS)
                 news.cancel()
                 news = ring.news()
-                stands = await self._ask(self._at.stands, asked, stands.binding, now=self._services.clock())
+                progress = await self._run(
+                    self._loaded.progress, assignment, progress.binding, now=self._services.clock()
+                )
         except BindError as error:
             return messages.binding_result(str(error))
         finally:
             news.cancel()
         return messages.binding_result()
 
-    async def _taken(self, read: Callable[[bytes], T], body: bytes) -> T:
+    async def _parse(self, read: Callable[[bytes], T], body: bytes) -> T:
         return await self._services.read(read, body) if len(body) > LARGE else read(body)
 
-    # --- the desk ---------------------------------------------------------------------------------------
+    # --- the decider ------------------------------------------------------------------------------------
 
     @property
-    def _at(self) -> Desk:
-        if self._desk is None:
+    def _loaded(self) -> ExtenderDecider:
+        if self._decider is None:
             raise _not_loaded()
-        return self._desk
+        return self._decider
 
-    async def _ask(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """In a thread, and one at a time: each planner must see the plan of the one before."""
+    async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """In a thread, and one call at a time: each must see the plan of the one before."""
         if self._turn is None:
             self._turn = anyio.CapacityLimiter(1)
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._turn)
 
     async def _ready(self) -> None:
-        """ApiError 503 until the world is loaded; of a followed cluster, also while nothing is heard of it.
+        """ApiError 503 until the world is loaded, and while a followed cluster does not answer.
 
-        kube-scheduler goes on without us, or tries again; a node that we have not heard of yet would be refused.
+        kube-scheduler continues without us, or retries; otherwise we would refuse nodes that we do not know yet.
         """
         if self._services.follows:
             trouble = await self._services.read(cluster_trouble, self._services)
             if trouble is not None:
                 raise ApiError(503, f"{trouble}; try again", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})
-        if self._desk is not None:
+        if self._decider is not None:
             return
         if self._loading is None:
             self._loading = asyncio.create_task(self._load())
@@ -216,9 +220,9 @@ class Extender:
         def submit(command: Command) -> object:
             return services.writer.submit(command).result()
 
-        desk = Desk(services.database, self._configuration, new_uid, submit, services.follows)
-        await self._ask(desk.picture.catch_up, services.clock())
-        self._desk = desk
+        decider = ExtenderDecider(services.database, self._configuration, new_uid, submit, services.follows)
+        await self._run(decider.picture.catch_up, services.clock())
+        self._decider = decider
 
 
 def _not_loaded() -> ApiError:

@@ -1,6 +1,6 @@
 """Which permissions a client has used: every request as Kubernetes' authorization sees it. Pure.
 
-The role that a client needs is what it calls. Whoever plays it against the strict server can compare both.
+A client's role should allow exactly what the client calls: a run against the strict server compares the two.
 """
 
 from collections.abc import Mapping
@@ -36,10 +36,13 @@ def call_of(method: str, path: str, query: Mapping[str, str], *, client: str) ->
         rest = rest[2:]
     if not rest:
         return None
-    plural, *below = rest
-    subresource = below[1] if len(below) > 1 else ""
+    plural, *names = rest
+    subresource = names[1] if len(names) > 1 else ""
     return ApiCall(
-        client, _verb(method, query, named=bool(below)), group, "/".join(filter(None, (plural, subresource)))
+        client,
+        _verb(method, query, named=bool(names)),
+        group,
+        "/".join(filter(None, (plural, subresource))),
     )
 
 

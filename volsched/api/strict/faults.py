@@ -11,7 +11,7 @@ class ServerFault(StrEnum):
     LAGGING = "lagging-replica"
     """504 with cause ResourceVersionTooLarge: the replica that answers is behind."""
     STALE = "stale-list"
-    """A list as a replica has it that is some writes behind the others, with its older version."""
+    """A list from a replica that is some writes behind the others, with its older version."""
     NOT_STREAMED = "no-streamed-lists"
     """422 on sendInitialEvents, as from a server without the feature."""
     EXPIRED_PAGE = "expired-page"
@@ -19,13 +19,13 @@ class ServerFault(StrEnum):
     SILENT = "silent-watch"
     """The watch opens, and then sends nothing: a half-open connection."""
     CUT = "cut-watch"
-    """A watch breaks in the middle of the next line that it sends, without its closing chunk; also an open one."""
+    """A watch, even one that is open already, breaks in the middle of its next line, without the closing chunk."""
     SLOW = "slow-watch"
-    """A watch's events come so many seconds late."""
+    """A watch's events are delayed by so many seconds."""
     LOST = "lost-answer"
     """A write is committed, and the connection breaks before its answer."""
     LATE = "late-write"
-    """The connection breaks at once, and so many seconds later the write is committed: a zombie."""
+    """The connection breaks at once, and the write is committed so many seconds later: a late write."""
 
 
 WATCH, LIST, GET, WRITE = "watch", "list", "get", "write"
@@ -54,7 +54,7 @@ class RequestShape:
     plural: str
     streamed: bool = False
     """It requests a streamed list."""
-    goes_on: bool = False
+    is_further_page: bool = False
     """It requests a further page."""
     client: str = ""
     """Its User-Agent."""
@@ -77,12 +77,12 @@ class ArmedFault:
             return False
         if self.fault is ServerFault.NOT_STREAMED:
             return request.streamed
-        return request.goes_on if self.fault is ServerFault.EXPIRED_PAGE else True
+        return request.is_further_page if self.fault is ServerFault.EXPIRED_PAGE else True
 
 
 @dataclass(slots=True)
 class ArmedFaults:
-    """In the order of arming; each happens so many times and is removed."""
+    """Faults in the order of arming; each is removed after it has happened `times` times."""
 
     armed: list[ArmedFault] = field(default_factory=list)
 
@@ -96,28 +96,28 @@ class ArmedFaults:
         return None
 
 
-def read_fault(given: Any) -> ArmedFault:
-    """As it is sent: `{"fault": "silent-watch", "resource": "nodes", "times": 2, "seconds": 0.5}`.
+def read_fault(order: Any) -> ArmedFault:
+    """From an order such as `{"fault": "silent-watch", "resource": "nodes", "times": 2, "seconds": 0.5}`.
 
-    `"client": "volsched"` spares all other clients.
+    With `"client": "volsched"`, only requests of that client are affected.
     """
-    if not isinstance(given, dict) or given.get("fault") not in tuple(ServerFault):
+    if not isinstance(order, dict) or order.get("fault") not in tuple(ServerFault):
         raise FaultRequestError(f"fault must be one of {', '.join(ServerFault)}")
-    times, seconds, plural = given.get("times", 1), given.get("seconds", 1.0), given.get("resource")
+    times, seconds, plural = order.get("times", 1), order.get("seconds", 1.0), order.get("resource")
     if not isinstance(times, int) or times < 1:
         raise FaultRequestError("times must be a whole number above 0")
     if not isinstance(seconds, int | float) or not 0 <= seconds <= 600:
         raise FaultRequestError("seconds must be a number from 0 to 600")
     if plural is not None and not isinstance(plural, str):
         raise FaultRequestError("resource must be a plural name, as in the path: nodes")
-    client = given.get("client", "")
+    client = order.get("client", "")
     if not isinstance(client, str):
         raise FaultRequestError("client must be how the User-Agent begins: volsched")
-    return ArmedFault(ServerFault(given["fault"]), plural, times, float(seconds), client)
+    return ArmedFault(ServerFault(order["fault"]), plural, times, float(seconds), client)
 
 
-def told_fault(armed: ArmedFault) -> dict[str, Any]:
-    """In the form in which it is sent."""
-    given = {"fault": armed.fault.value, "resource": armed.plural, "times": armed.times, "seconds": armed.seconds}
-    given |= {"client": armed.client} if armed.client else {}
-    return {name: value for name, value in given.items() if value is not None}
+def fault_order(armed: ArmedFault) -> dict[str, Any]:
+    """The order for a fault."""
+    order = {"fault": armed.fault.value, "resource": armed.plural, "times": armed.times, "seconds": armed.seconds}
+    order |= {"client": armed.client} if armed.client else {}
+    return {name: value for name, value in order.items() if value is not None}

@@ -29,8 +29,8 @@ from volsched.api.strict.faults import (
     FaultRequestError,
     RequestShape,
     ServerFault,
+    fault_order,
     read_fault,
-    told_fault,
 )
 from volsched.api.watch_cache import Fan
 from volsched.api.watch_response import send_refusal
@@ -58,7 +58,7 @@ class StrictServer:
         self._app, self._fan = app, fan
         self.faults = faults or ArmedFaults()
         self._calls: set[ApiCall] = set()
-        self._late: set[asyncio.Task[None]] = set()
+        self._late_writes: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,13 +77,17 @@ class StrictServer:
         if not isinstance(place, RequestTarget):
             await self._app(scope, receive, send)
             return
-        request = replace(_shape(scope["method"], place, query), client=_client(scope))
+        request = replace(_shape_of(scope["method"], place, query), client=_client(scope))
         if request.verb == WRITE and request.plural == CLAIMS:
-            receive = _receiving(without_data_state(await _body(receive)))
+            receive = _receive_of(without_data_state(await _body(receive)))
         fault = self.faults.take(request)
         if fault is not None:
             await self._with_fault(fault, scope, receive, send)
-        elif request.verb == WATCH and not request.streamed and await self._refused(place, query, receive, send):
+        elif (
+            request.verb == WATCH
+            and not request.streamed
+            and await self._refuses_cursor(place, query, receive, send)
+        ):
             return
         elif request.verb == WATCH:
             with suppress(_CutError):
@@ -92,8 +96,8 @@ class StrictServer:
             await self._app(scope, receive, send)
 
     def _breakable(self, send: Send, request: RequestShape) -> Send:
-        """Of a watch that is open while a cut is armed, the next line is cut."""
-        cut = _cutting(send)
+        """A `send` that cuts the next line of an open watch where a cut is armed."""
+        cut = _cut_send(send)
 
         async def sending(message: Message) -> None:
             taken = message.get("body") and self.faults.take(request, only=ServerFault.CUT)
@@ -103,7 +107,7 @@ class StrictServer:
 
     async def _arm(self, scope: Scope, receive: Receive) -> Response:
         if scope["method"] == "GET":
-            return JSONResponse([told_fault(armed) for armed in self.faults.armed])
+            return JSONResponse([fault_order(armed) for armed in self.faults.armed])
         if scope["method"] != "POST":
             return PlainTextResponse("POST a fault here, or GET those that have not happened yet\n", 405)
         body = await _body(receive)
@@ -114,7 +118,9 @@ class StrictServer:
         self.faults.armed.append(fault)
         return PlainTextResponse("armed\n", 201)
 
-    async def _refused(self, place: RequestTarget, query: dict[str, str], receive: Receive, send: Send) -> bool:
+    async def _refuses_cursor(
+        self, place: RequestTarget, query: dict[str, str], receive: Receive, send: Send
+    ) -> bool:
         """A cursor that a real server would not serve, though the log still could."""
         version = query.get("resourceVersion", "")
         ring = self._fan.rings.get(place.resource.noun)
@@ -159,17 +165,17 @@ class StrictServer:
                 await self._silence(receive, send)
             case ServerFault.CUT:
                 with suppress(_CutError):
-                    await self._app(scope, receive, _cutting(send))
+                    await self._app(scope, receive, _cut_send(send))
             case ServerFault.SLOW:
-                await self._app(scope, receive, _delayed(send, armed.seconds))
+                await self._app(scope, receive, _delayed_send(send, armed.seconds))
             case ServerFault.LOST:
-                await self._app(scope, receive, _nowhere)
+                await self._app(scope, receive, _discard)
                 await _break_off(send)
             case ServerFault.LATE:
                 body = await _body(receive)
                 task = asyncio.create_task(self._carry_out_later(scope, body, armed.seconds))
-                self._late.add(task)
-                task.add_done_callback(self._late.discard)
+                self._late_writes.add(task)
+                task.add_done_callback(self._late_writes.discard)
                 await _break_off(send)
 
     def _version_behind(self) -> dict[str, str]:
@@ -177,12 +183,12 @@ class StrictServer:
         return {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
 
     async def _silence(self, receive: Receive, send: Send, *, seconds: float = 3600) -> None:
-        """Headers, and not a byte more until the client disconnects."""
+        """Headers, and no byte after them until the client disconnects."""
         await send(
             {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
         )
         await send({"type": "http.response.body", "body": b"", "more_body": True})
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(_wait_for_disconnect(receive))
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while not leaving.done() and not self._fan.stopping and loop.time() < until:
@@ -192,24 +198,24 @@ class StrictServer:
 
     async def _carry_out_later(self, scope: Scope, body: bytes, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        await self._app(scope, _receiving(body), _nowhere)
+        await self._app(scope, _receive_of(body), _discard)
 
 
 def without_data_state(body: bytes) -> bytes:
-    """A real server has no such field and drops it; whoever relies on it must not do so elsewhere."""
+    """A real server does not know the field and drops it, so a client that relies on it fails here too."""
     try:
-        given = orjson.loads(body)
+        manifest = orjson.loads(body)
     except orjson.JSONDecodeError:
         return body
-    status = given.get("status") if isinstance(given, dict) else None
+    status = manifest.get("status") if isinstance(manifest, dict) else None
     if not isinstance(status, dict) or "dataState" not in status:
         return body
     kept = {name: value for name, value in status.items() if name != "dataState"}
-    return orjson.dumps({**given, "status": kept})
+    return orjson.dumps({**manifest, "status": kept})
 
 
-def _receiving(body: bytes) -> Receive:
-    """A request that was read already, to be read again."""
+def _receive_of(body: bytes) -> Receive:
+    """A `receive` that returns a body which was read already."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
@@ -226,7 +232,7 @@ class _CutError(Exception):
     """The connection was cut by a fault."""
 
 
-def _shape(method: str, place: RequestTarget, query: dict[str, str]) -> RequestShape:
+def _shape_of(method: str, place: RequestTarget, query: dict[str, str]) -> RequestShape:
     plural = place.resource.plural
     if method not in ("GET", "HEAD"):
         return RequestShape(WRITE, plural)
@@ -234,14 +240,14 @@ def _shape(method: str, place: RequestTarget, query: dict[str, str]) -> RequestS
         return RequestShape(GET, plural)
     if is_watch(query):
         return RequestShape(WATCH, plural, streamed="sendInitialEvents" in query)
-    return RequestShape(LIST, plural, goes_on=bool(query.get("continue")))
+    return RequestShape(LIST, plural, is_further_page=bool(query.get("continue")))
 
 
 async def _answer(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
     await HttpAnswer(error.status, error.code).response()(scope, receive, send)
 
 
-def _cutting(send: Send) -> Send:
+def _cut_send(send: Send) -> Send:
     async def cut(message: Message) -> None:
         body = message.get("body", b"")
         if message["type"] == "http.response.body" and body:
@@ -252,7 +258,7 @@ def _cutting(send: Send) -> Send:
     return cut
 
 
-def _delayed(send: Send, seconds: float) -> Send:
+def _delayed_send(send: Send, seconds: float) -> Send:
     async def late(message: Message) -> None:
         if message.get("body"):
             await asyncio.sleep(seconds)
@@ -262,12 +268,12 @@ def _delayed(send: Send, seconds: float) -> Send:
 
 
 async def _break_off(send: Send) -> None:
-    """A body that is announced and never sent: the server closes the connection."""
+    """Announces a body that is never sent: the server closes the connection."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000")]})
     await send({"type": "http.response.body", "body": b"{", "more_body": True})
 
 
-async def _nowhere(_: Message) -> None:
+async def _discard(_: Message) -> None:
     """No client is left to answer."""
 
 
@@ -280,6 +286,6 @@ async def _body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
