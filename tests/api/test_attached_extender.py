@@ -14,9 +14,9 @@ from tests.support.attached_cluster import Attached, attached
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served, strict_cluster
+from volsched.kube.meta import ATTACHED_SCHEDULERS
 from volsched.log.database import Database
 from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND
-from volsched.scheduling.scheduler import ATTACHED
 
 ROOT = Path(__file__).parents[2]
 Manifest = dict[str, Any]
@@ -79,11 +79,7 @@ def test_bind_binds_the_claims_and_the_pod_of_the_real_cluster(
         assert found.unresolvable == {"n2": NO_VOLUME_TO_BIND}
         bound = threads.submit(scheduler.bind, shown, "n1")
 
-        def is_done() -> bool:
-            own.controller.bind()
-            return bound.done()
-
-        own.until(is_done)
+        own.until(bound.done, binds=True)
         assert bound.result() is True
         assert own.node_of("db") == "n1"
         assert (own.given_to("small-1"), own.given_to("large-1")) == ("data", "logs")
@@ -100,11 +96,7 @@ def test_bind_waits_for_a_pod_that_is_not_heard_of_yet_and_refuses_another_one(
         (wanting,) = own.running.create(theirs("db", "data"))
         bound = threads.submit(scheduler.bind, wanting, "n2")
 
-        def is_done() -> bool:
-            own.controller.bind()
-            return bound.done()
-
-        own.until(is_done)
+        own.until(bound.done, binds=True)
         assert bound.result() is True
         assert own.node_of("db") == "n2"
         other = {**wanting, "metadata": {**wanting["metadata"], "uid": "another"}}
@@ -147,11 +139,7 @@ def test_a_bind_that_takes_longer_than_kube_scheduler_waits_goes_on_and_is_found
         assert careless.bind(wanting, "n2") is False
         again = threads.submit(Scheduler([config(api, bind_verb="bind")]).bind, wanting, "n2")
 
-        def is_done() -> bool:
-            own.controller.bind()
-            return again.done()
-
-        own.until(is_done)
+        own.until(again.done, binds=True)
         assert (again.result(), own.node_of("db"), own.given_to("small-2")) == (True, "n2", "data")
         assert len(own.legs()) == 1
 
@@ -367,5 +355,5 @@ def test_a_documented_profile_is_one_that_kube_scheduler_starts_with(name: str) 
     disabled = [it["name"] for it in profile.get("plugins", {}).get("multiPoint", {}).get("disabled", ())]
     binds = bool(used.bind_verb)
     assert (binds, "VolumeBinding" in disabled, used.ignorable) == (name == "bind", binds, not binds)
-    assert profile["schedulerName"] not in ATTACHED
+    assert profile["schedulerName"] not in ATTACHED_SCHEDULERS
     assert PROFILES[name].read_text() in (ROOT / "docs" / "extender.md").read_text()

@@ -103,7 +103,8 @@ TABLE: list[tuple[str, str, str | None, bytes | str, int, str, str]] = [
      "rejected our request"),
     ("PATCH", f"{NODES}/n0", JSON_PATCH, '[{"op":"test","path":"/kind","value":"P"}]', 422, "Invalid",
      "rejected our request"),
-    ("PATCH", f"{NODES}/n0", JSON_PATCH, '[{"op":"replace","path":"","value":7}]', 422, "Invalid", "no object"),
+    ("PATCH", f"{NODES}/n0", JSON_PATCH, '[{"op":"replace","path":"","value":7}]', 422, "Invalid",
+     "not an object"),
     # deletions
     ("DELETE", f"{NODES}/n1", None, "", 404, "NotFound", 'nodes "n1" not found'),
     ("DELETE", f"{NODES}/n0", JSON, '{"kind":"Node"}', 400, "BadRequest", "no kind"),
@@ -154,7 +155,7 @@ def _sent(api: Served, method: str, path: str, content_type: str | None, body: b
     return api.http.request(method, path, headers=headers, content=body)
 
 
-def test_every_wrong_request_is_told_what_is_wrong(api: Served) -> None:
+def test_every_wrong_request_is_answered_with_what_is_wrong(api: Served) -> None:
     """One server for the whole table: nothing in it may change anything, so the rows cannot disturb each other."""
     api.create(node("n0"))
     wrong = []

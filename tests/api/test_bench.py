@@ -27,7 +27,7 @@ def test_every_row_is_measured_beside_a_bare_route() -> None:
     assert 0 < watched["p50_ms"] <= watched["p99_ms"]
 
 
-def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("volsched.lab.bench.http.find_spec", lambda name: None if name == "fastapi" else name)
     done = CliRunner().invoke(app, ["bench", "http"])
     assert done.exit_code == 2
@@ -72,13 +72,13 @@ WRITTEN = b'HTTP/1.1 201 Created\r\nContent-Length: 23\r\n\r\n{"resourceVersion"
     ("first", "second", "told"),
     [
         (watch(7), watch(7), None),
-        (watch(8), watch(8), "not told of every write"),
-        (watch(7, 7), watch(7, 7), "not told of every write"),
-        (watch(7), watch(6), "told different things"),
+        (watch(8), watch(8), "did not receive every write"),
+        (watch(7, 7), watch(7, 7), "did not receive every write"),
+        (watch(7), watch(6), "received different changes"),
         (b"HTTP/1.1 429 Too Many\r\n\r\n", b"", "a watch was answered"),
     ],
 )
-def test_a_watcher_that_is_told_something_else_is_found_out(first: bytes, second: bytes, told: str | None) -> None:
+def test_a_watcher_that_receives_something_else_is_detected(first: bytes, second: bytes, told: str | None) -> None:
     def run() -> None:
         with scripted(first, second, WRITTEN) as port:
             fan_out(

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.api.protobuf_encoder import PROTOBUF, encoded, encoded_message, enveloped, field
+from tests.support.clusters import LOCAL, claim
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
 
@@ -62,7 +63,7 @@ def got(api: Served, path: str) -> Manifest:
 
 
 @pytest.mark.parametrize("path", FOLLOWED)
-def test_what_there_is_is_told_to_the_end(shared: Served, path: str) -> None:
+def test_what_exists_is_reported_to_the_end(shared: Served, path: str) -> None:
     asked = f"{path}{'&' if '?' in path else '?'}{WATCH}"
     with shared.http.stream("GET", asked, headers=ACCEPT) as answer:
         assert answer.status_code == 200
@@ -114,13 +115,7 @@ def test_a_leader_is_elected(api: Served) -> None:
 def world(api: Served) -> None:
     api.create(
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}},
-        {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {"name": "local"},
-            "provisioner": "kubernetes.io/no-provisioner",
-            "volumeBindingMode": "WaitForFirstConsumer",
-        },
+        LOCAL,
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -136,16 +131,7 @@ def world(api: Served) -> None:
                 },
             },
         },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data", "namespace": "default"},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": "local",
-                "resources": {"requests": {"storage": "6Gi"}},
-            },
-        },
+        claim("data", "6Gi"),
         {
             "apiVersion": "v1",
             "kind": "Pod",

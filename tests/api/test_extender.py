@@ -14,7 +14,7 @@ from tests.api.kube_scheduler import Config, ExtenderError, Scheduler, name_of
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
-from volsched.api.extender.decider import Desk
+from volsched.api.extender.decider import ExtenderDecider
 from volsched.api.extender.messages import Assignment
 from volsched.api.extender.service import Extender
 from volsched.log.commands import Command
@@ -123,7 +123,7 @@ def test_a_pod_that_is_refused_as_such_is_refused_by_every_node(disks: Served, c
     assert set(found.unresolvable) == {"n1", "n2", "n3", "n4"}
 
 
-def test_what_eviction_can_mend_is_told_apart(api: Served, cached: bool) -> None:
+def test_what_eviction_can_mend_is_reported_apart(api: Served, cached: bool) -> None:
     api.create(node("n1") | {"status": {"allocatable": {"cpu": "1", "pods": "9"}}}, node("n2"))
     api.http.patch(
         "/api/v1/nodes/n1/status",
@@ -238,7 +238,7 @@ def test_a_pod_that_lives_elsewhere_is_never_said_to_be_bound(whole: Served) -> 
         scheduler.bind(elsewhere, "n2")
 
 
-def test_a_binding_that_is_rolled_back_is_told_with_its_reason(whole: Served) -> None:
+def test_a_binding_that_is_rolled_back_is_reported_with_its_reason(whole: Served) -> None:
     slow = LOCAL | {"metadata": {"name": "slow"}, "provisioner": "example.com/nobody"}
     whole.create(slow, claim("late", "5Gi", "slow"))
     wanting = foreign("p", "late")
@@ -258,7 +258,7 @@ def test_a_bound_claim_keeps_its_pods_on_its_node(whole: Served) -> None:
     assert set(found.unresolvable.values()) == {NODE_AFFINITY_MISMATCH}
 
 
-def test_a_binding_that_fails_is_told_to_who_waits_for_it(api: Served) -> None:
+def test_a_binding_that_fails_is_reported_to_whoever_waits_for_it(api: Served) -> None:
     """Nobody carries effects out here: the pod is deleted while its binding is on its way."""
     api.create(LOCAL, node("n1"), volume("v", "5Gi", "n1"), claim("data", "5Gi"))
     make_available(api, "v")
@@ -289,7 +289,7 @@ def test_a_client_that_goes_away_does_not_make_others_wait_for_the_log_to_be_rea
     httpx.get(f"{api.url}/extender/healthz", timeout=HANG_SECONDS)
     (extender,) = (it.endpoint for it in api.server._api.app.routes if isinstance(it, Route) and "verb" in it.path)
     assert isinstance(extender, Extender)
-    desk = extender._desk
+    decider = extender._decider
     asked = json.dumps({"PodName": "p", "PodUID": made["metadata"]["uid"], "Node": "n1"})
     host, port = api.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as impatient:
@@ -299,8 +299,8 @@ def test_a_client_that_goes_away_does_not_make_others_wait_for_the_log_to_be_rea
         wait_until(lambda: _planned(api))
     given_up = 'volsched_http_requests_total{code="503",resource="extender",verb="bind"}'
     wait_until(lambda: given_up in api.http.get("/metrics").text)
-    assert desk is not None
-    assert extender._desk is desk
+    assert decider is not None
+    assert extender._decider is decider
 
 
 def _planned(api: Served) -> bool:
@@ -355,9 +355,9 @@ def test_what_could_not_be_written_is_not_taken_for_planned(sqlite: Database) ->
     def refuse(_: Command) -> object:
         raise OverloadedError("too many writes are waiting")
 
-    desk = Desk(sqlite, DEFAULT, lambda: next(ids), refuse)
+    decider = ExtenderDecider(sqlite, DEFAULT, lambda: next(ids), refuse)
     uid = (world.cluster.get("Pod", "default/p") or {})["metadata"]["uid"]
     asked = Assignment("default/p", uid, "n1")
     with pytest.raises(OverloadedError):
-        desk.bind(asked, actor="api/test", now=world.now)
-    assert desk.picture.index.snapshot.pods["default/p"].node_name == ""
+        decider.bind(asked, actor="api/test", now=world.now)
+    assert decider.picture.index.snapshot.pods["default/p"].node_name == ""

@@ -102,7 +102,7 @@ def test_a_namespace_has_its_own_objects_alone(api: Served) -> None:
     assert [it["metadata"]["name"] for it in everywhere] == ["d", "c", "a"]
 
 
-def test_a_client_that_has_the_answer_is_told_so(api: Served) -> None:
+def test_a_client_that_has_the_answer_gets_no_other(api: Served) -> None:
     api.create(_node("n0", "a"))
     for path in (f"{NODES}/n0", NODES):
         answer = api.http.get(path)

@@ -44,7 +44,7 @@ def test_a_controller_that_nobody_replaced_makes_us_unready(api: Served) -> None
     assert lease is not None
     ready = api.http.get("/readyz")
     assert ready.status_code == 503
-    assert "[-]controller failed: nobody acts as controller: it has run out" in ready.text
+    assert "[-]controller failed: no controller holds the lease: it has run out" in ready.text
     values = metrics(api)
     assert values['volsched_lease_held{lease="controller"}'] == "0.0"
     assert float(values['volsched_lease_renewal_age_seconds{lease="controller"}']) >= 120

@@ -37,7 +37,7 @@ def test_clients_that_come_once_are_forgotten() -> None:
     assert len(buckets._left) <= MOST_CLIENTS
 
 
-def test_too_many_requests_are_told_when_to_come_back(sqlite: Database) -> None:
+def test_too_many_requests_are_answered_with_when_to_come_back(sqlite: Database) -> None:
     with served(sqlite, limits=Limits(requests_per_second=0.1)) as api:
         api.http.get(NODES)
         refused = api.http.get(NODES)

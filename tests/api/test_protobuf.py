@@ -73,7 +73,7 @@ def test_a_pod_is_bound(api: Served) -> None:
         (NAMESPACES, message("Namespace", field(1, field(1, "Not A Name"))), 422, "metadata.name"),
     ],
 )
-def test_what_is_not_read_is_told(shared: Served, path: str, content: bytes, code: int, told: str) -> None:
+def test_what_is_not_read_is_reported(shared: Served, path: str, content: bytes, code: int, told: str) -> None:
     answer = shared.http.post(path, headers=PROTOBUF, content=content)
     assert (answer.status_code, told in answer.json()["message"]) == (code, True), answer.text
 

@@ -99,7 +99,7 @@ def test_an_unknown_number_is_refused(name: str) -> None:
         assert "field number 90 of " in told.value.status["message"]
 
 
-def test_silence_and_zero_are_told_apart() -> None:
+def test_silence_differs_from_zero() -> None:
     spec = encoded_message({"storageClassName": "", "volumeName": "", "accessModes": ["ReadWriteOnce"]},
                            "core.PersistentVolumeClaimSpec")  # fmt: skip
     found = read_message(enveloped("PersistentVolumeClaim", field(2, spec)))["spec"]

@@ -13,6 +13,7 @@ from kubernetes import watch
 from tests.support.clusters import claim, node, pod
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
+from volsched.lab.manifests import storage_class
 
 DRIVER = "disk.csi.example.com"
 ZONE = "topology.kubernetes.io/zone"
@@ -20,14 +21,8 @@ Manifest = dict[str, Any]
 
 
 def zonal_class() -> Manifest:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "zonal"},
-        "provisioner": DRIVER,
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}],
-    }
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
+    return storage_class("zonal", DRIVER, allowedTopologies=topologies)
 
 
 def csi_node(name: str) -> Manifest:

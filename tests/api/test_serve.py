@@ -40,11 +40,9 @@ def command(*args: str, home: Path) -> Iterator[tuple[subprocess.Popen[str], str
         process.communicate(timeout=HANG_SECONDS)
 
 
-def test_up_is_the_whole_system_and_ends_on_ctrl_c(tmp_path: Path, migrated_file: Path) -> None:
-    store = tmp_path / "store.db"
-    store.write_bytes(migrated_file.read_bytes())
+def test_up_is_the_whole_system_and_ends_on_ctrl_c(tmp_path: Path, store_file: Path) -> None:
     with (
-        command("up", "--db", str(store), home=tmp_path) as (process, url),
+        command("up", "--db", str(store_file), home=tmp_path) as (process, url),
         httpx.Client(base_url=url, timeout=HANG_SECONDS) as http,
     ):
         for manifest in (node("n1"), LOCAL, volume("v", "1Gi", "n1"), claim("c", "1Gi"), pod("p", "c")):
@@ -56,7 +54,7 @@ def test_up_is_the_whole_system_and_ends_on_ctrl_c(tmp_path: Path, migrated_file
             # The watch ends as it should, in the middle of nothing.
             assert all(line.endswith("}") for line in lines)
         assert process.wait(HANG_SECONDS) == 0
-    with Engine.open(f"sqlite:///{store}") as engine:
+    with Engine.open(f"sqlite:///{store_file}") as engine:
         by_hand = engine.ask("audit interventions")["items"]
     # And not the namespaces that every cluster has: the server made them.
     assert sorted(it["object"] for it in by_hand) == [
@@ -64,10 +62,8 @@ def test_up_is_the_whole_system_and_ends_on_ctrl_c(tmp_path: Path, migrated_file
     ]  # fmt: skip
 
 
-def test_what_is_left_out_does_not_act(tmp_path: Path, migrated_file: Path) -> None:
-    store = tmp_path / "store.db"
-    store.write_bytes(migrated_file.read_bytes())
-    with command("up", "--db", str(store), "--without", "node-agent", home=tmp_path) as (_, url):
+def test_what_is_left_out_does_not_act(tmp_path: Path, store_file: Path) -> None:
+    with command("up", "--db", str(store_file), "--without", "node-agent", home=tmp_path) as (_, url):
         for manifest in (node("n1"), pod("p")):
             assert (
                 httpx.post(f"{url}{collection(manifest)}", json=manifest, timeout=HANG_SECONDS).status_code == 201
@@ -78,13 +74,11 @@ def test_what_is_left_out_does_not_act(tmp_path: Path, migrated_file: Path) -> N
 
 
 def test_a_strict_system_leaves_pods_of_volsched_to_what_is_attached_to_it(
-    tmp_path: Path, migrated_file: Path
+    tmp_path: Path, store_file: Path
 ) -> None:
     """It stands in for a real cluster, whose scheduler is kube-scheduler."""
-    store = tmp_path / "store.db"
-    store.write_bytes(migrated_file.read_bytes())
     with (
-        command("up", "--strict", "--db", str(store), home=tmp_path) as (_, url),
+        command("up", "--strict", "--db", str(store_file), home=tmp_path) as (_, url),
         httpx.Client(base_url=url, timeout=HANG_SECONDS) as http,
     ):
         for manifest in (node("n1"), ours("ours"), pod("theirs")):
@@ -95,30 +89,24 @@ def test_a_strict_system_leaves_pods_of_volsched_to_what_is_attached_to_it(
 
 
 def test_the_api_of_an_attached_stack_writes_nothing_into_its_store(
-    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also before its scheduler has begun, which would refuse a store that has objects of its own."""
     monkeypatch.setenv("VOLSCHED_ATTACHED_MODE", "own")
-    store = tmp_path / "store.db"
-    store.write_bytes(migrated_file.read_bytes())
-    with command("serve", "api", "--db", str(store), home=tmp_path) as (_, url):
+    with command("serve", "api", "--db", str(store_file), home=tmp_path) as (_, url):
         refused = httpx.post(f"{url}{collection(node('n1'))}", json=node("n1"), timeout=HANG_SECONDS)
         assert (refused.status_code, "send it to the cluster itself" in refused.text) == (405, True)
-    with closing(open_database(f"sqlite:///{store}")) as database, database.read() as connection:
+    with closing(open_database(f"sqlite:///{store_file}")) as database, database.read() as connection:
         assert read_head(connection).position == 0
 
 
-def test_a_scheduler_and_a_controller_share_the_work_and_end_on_sigterm(
-    tmp_path: Path, migrated_file: Path
-) -> None:
-    store = tmp_path / "store.db"
-    store.write_bytes(migrated_file.read_bytes())
+def test_a_scheduler_and_a_controller_share_the_work_and_end_on_sigterm(tmp_path: Path, store_file: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path)}
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, "-m", "volsched", "serve", role, "--db", str(store)],
+                    [sys.executable, "-m", "volsched", "serve", role, "--db", str(store_file)],
                     stderr=subprocess.PIPE, text=True, env=environment,
                 )
             )
@@ -129,7 +117,7 @@ def test_a_scheduler_and_a_controller_share_the_work_and_end_on_sigterm(
             assert process.stderr is not None
             # The lease that one of them takes may be told before.
             assert "at work until Ctrl-C\n" in iter(process.stderr.readline, "")
-        with Engine.open(str(store)) as engine:
+        with Engine.open(str(store_file)) as engine:
             engine.apply([node("n1"), LOCAL, volume("v", "1Gi", "n1"), claim("c", "1Gi"), pod("p", "c")])
             wait_until(lambda: (engine.get("pod", "p") or {})["status"]["phase"] == "Running")
         for process in processes:
@@ -147,7 +135,7 @@ def test_nobody_listens_beyond_loopback(verb: tuple[str, ...], migrated_file: Pa
     assert "--host 127.0.0.1" in done.stderr
 
 
-def test_a_port_that_is_taken_is_told(migrated_file: Path) -> None:
+def test_a_port_that_is_taken_is_reported(migrated_file: Path) -> None:
     with closing(listen("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = CliRunner().invoke(app, ["serve", "api", "--db", str(migrated_file), "--port", port])

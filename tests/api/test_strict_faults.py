@@ -10,8 +10,8 @@ from volsched.api.strict.faults import (
     ArmedFaults,
     FaultRequestError,
     RequestShape,
+    fault_order,
     read_fault,
-    told_fault,
 )
 
 
@@ -24,9 +24,9 @@ def test_a_fault_for_one_client_spares_all_others() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"client": "volsched"}, {"resource": "nodes"}])
-def test_an_order_is_told_as_it_was_given(given: dict[str, Any]) -> None:
+def test_an_order_is_shown_as_it_was_given(given: dict[str, Any]) -> None:
     order = {"fault": "slow-watch", "times": 2, "seconds": 0.5, **given}
-    assert told_fault(read_fault(order)) == order
+    assert fault_order(read_fault(order)) == order
 
 
 @pytest.mark.parametrize(

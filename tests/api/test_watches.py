@@ -19,8 +19,8 @@ from tests.support.clusters import LOCAL, Stepped, node
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.kubernetes.negotiation import PLAIN
-from volsched.api.kubernetes.read_handlers import read_changes, watch_objects
 from volsched.api.kubernetes.resources import RequestTarget, parse_path
+from volsched.api.kubernetes.watch_handlers import read_changes, watch_objects
 from volsched.api.services import Services
 from volsched.api.watch_cache import Fan, Tail, WatchBatch
 from volsched.log.database import Database
@@ -159,7 +159,7 @@ def test_a_watch_that_ends_says_up_to_where_it_was(api: Served) -> None:
 
 
 @pytest.mark.parametrize("version", ["6", "999999"])
-def test_a_watch_from_the_future_is_told_to_list_again(api: Served, version: str) -> None:
+def test_a_watch_from_the_future_has_to_list_again(api: Served, version: str) -> None:
     story(api)
     with watching(api, f"&resourceVersion={version}") as events:
         (refused,) = events
@@ -167,7 +167,7 @@ def test_a_watch_from_the_future_is_told_to_list_again(api: Served, version: str
     assert (refused["object"]["code"], refused["object"]["reason"]) == (410, "Expired")
 
 
-def test_a_watch_from_the_archived_past_is_told_to_list_again(sqlite: Database, tmp_path: Path) -> None:
+def test_a_watch_from_the_archived_past_has_to_list_again(sqlite: Database, tmp_path: Path) -> None:
     with served(sqlite) as api:
         story(api)
     archive(sqlite, until=4, out=tmp_path / "past.jsonl", now=system_clock() + 600 * SECOND)

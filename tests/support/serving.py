@@ -1,6 +1,7 @@
 """A real server on a free loopback port, in a thread; with a whole system beside it where a test wants one."""
 
 import itertools
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -79,6 +80,37 @@ def collection(manifest: dict[str, Any]) -> str:
 
 
 @contextmanager
+def in_thread(
+    database: Database, listening: socket.socket, ended: list[Exception | None], **given: Any
+) -> Iterator[list[Server]]:
+    """What it yields has the server as soon as that answers. The server must end when told to, without error."""
+    started: list[Server] = []
+
+    def run() -> None:
+        died = serve(
+            database,
+            listening,
+            clock=system_clock,
+            actor="api/test",
+            zonal_upgrade=True,
+            started=started.append,
+            **given,
+        )
+        ended.append(died)
+
+    thread = threading.Thread(target=run, name="server", daemon=True)
+    thread.start()
+    try:
+        yield started
+    finally:
+        started[0].should_exit = True
+        thread.join(HANG_SECONDS)
+        listening.close()
+        assert not thread.is_alive(), "the server does not end"
+    assert ended == [None]
+
+
+@contextmanager
 def served(
     database: Database,
     *,
@@ -95,7 +127,6 @@ def served(
     is that of a followed cluster."""
     listening = listen("127.0.0.1", port)
     url = address(listening)
-    started: list[Server] = []
     ended: list[Exception | None] = []
     with ExitStack() as stack:
         wake: Callable[[], None] = lambda: None  # noqa: E731
@@ -112,44 +143,30 @@ def served(
             loop = looping(whole.step, clock=system_clock, name="system", failed=lambda error: ended.append(error))
             wake = stack.enter_context(loop).wake
 
-        def run() -> None:
-            ended.append(
-                serve(
-                    database,
-                    listening,
-                    clock=system_clock,
-                    actor="api/test",
-                    zonal_upgrade=True,
-                    committed=wake,
-                    ring_size=ring_size,
-                    limits=limits,
-                    strict=strict,
-                    started=started.append,
-                    read_only=follows,
-                    follows=follows,
-                    reserves=reserves,
-                    binds=binds,
-                )
-            )
-
-        thread = threading.Thread(target=run, name="server", daemon=True)
-        thread.start()
+        server = in_thread(
+            database,
+            listening,
+            ended,
+            committed=wake,
+            ring_size=ring_size,
+            limits=limits,
+            strict=strict,
+            read_only=follows,
+            follows=follows,
+            reserves=reserves,
+            binds=binds,
+        )
         http = stack.enter_context(httpx.Client(base_url=url, timeout=HANG_SECONDS))
-        configuration = client.Configuration(host=url)
-        kubernetes = stack.enter_context(client.ApiClient(configuration))
-        try:
-            # Connections wait in the socket until the server accepts them.
-            checks = http.get("/readyz?verbose").text.splitlines()
-            # A story that was stepped before, on time of its own, leaves its lease and its clock behind.
-            failed = {line.removeprefix("[-]").split()[0] for line in checks if line.startswith("[-]")}
-            assert "[+]store ok" in checks
-            assert failed <= {"controller", "clock", "cluster"}, checks
-            yield Served(url, database, http, kubernetes, started[0], ended)
-        finally:
-            started[0].should_exit = True
-            thread.join(HANG_SECONDS)
-            listening.close()
-            assert not thread.is_alive(), "the server does not end"
+        kubernetes = stack.enter_context(client.ApiClient(client.Configuration(host=url)))
+        # Behind its clients, so that it ends although they are connected.
+        started = stack.enter_context(server)
+        # Connections wait in the socket until the server accepts them.
+        checks = http.get("/readyz?verbose").text.splitlines()
+        # A story that was stepped before, on time of its own, leaves its lease and its clock behind.
+        failed = {line.removeprefix("[-]").split()[0] for line in checks if line.startswith("[-]")}
+        assert "[+]store ok" in checks
+        assert failed <= {"controller", "clock", "cluster"}, checks
+        yield Served(url, database, http, kubernetes, started[0], ended)
     assert ended == [None]
 
 

@@ -30,7 +30,7 @@ from volsched.api.kubernetes.dispatcher import Kubernetes
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError
 from volsched.api.limits import DEFAULT_LIMITS, Limits
-from volsched.api.questions.app import Own
+from volsched.api.questions.app import OwnEndpoints
 from volsched.api.read_only import ReadOnly
 from volsched.api.services import Services
 from volsched.api.strict.server import WINDOW, StrictServer
@@ -45,9 +45,9 @@ from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 TAIL_BEGINS_SECONDS = 60
 LINGER_SECONDS = 0.02
-REREAD_AFTER = 1_000_000
-"""Microseconds after which the tail is read although no commit was heard of."""
 """Between two reads of a busy log: waking every watcher for every event costs more than batching."""
+REREAD_AFTER_MICROSECONDS = 1_000_000
+"""The tail is read after so long even if no commit was announced."""
 
 
 class Api:
@@ -75,7 +75,7 @@ class Api:
         """`committed` is called after every commit; `failed`, when a required thread has died. `hosts` are the
         names of a TLS server, whose callers authenticate; without, all are local. `strict`: refuse and misbehave
         as a real API server does. `read_only`: the objects are another cluster's; then `reserves` says whether
-        reservations are made, and `binds` whether anybody carries out what is bound."""
+        reservations are accepted, and `binds` whether bindings are carried out."""
         self.fan = Fan(ring_size=min(ring_size, WINDOW) if strict else ring_size)
         self._strict = strict
         self._committed, self._failed, self._clock = committed, failed, clock
@@ -88,7 +88,7 @@ class Api:
             actor,
             zonal_upgrade=zonal_upgrade,
             limits=limits,
-            tells_apart=hosts is not None,
+            distinguishes_callers=hosts is not None,
             read_only=read_only,
             follows=follows,
             reserves=reserves,
@@ -103,17 +103,17 @@ class Api:
     def _application(self) -> Starlette:
         metrics = HttpMetrics(self._registry)
         kubernetes = Kubernetes(self._services, metrics)
-        self._own = Own(self._services, metrics, self._configuration)
+        self._endpoints = OwnEndpoints(self._services, metrics, self._configuration)
         reviews = Reviews(self._services)
         routes = [
             Route(ACCESS, reviews.access, methods=["POST"]),
             Route(RULES, reviews.rules, methods=["POST"]),
-            Route(SELF, reviews.itself, methods=["POST"]),
-            Route("/apis/volsched.io{rest:path}", self._own),
+            Route(SELF, reviews.whoami, methods=["POST"]),
+            Route("/apis/volsched.io{rest:path}", self._endpoints),
             Route("/api{rest:path}", kubernetes),
             Route("/extender/{verb:path}", Extender(self._services, metrics, self._configuration)),
             Route("/", _root),
-            Route("/ui/{place:path}", console_files(opened=self._own.expect_questions)),
+            Route("/ui/{place:path}", console_files(opened=self._endpoints.expect_questions)),
             Route("/version", _constant(lambda _: discovery.server_version())),
             Route("/openapi/v2", _version_2),
             Route("/openapi/v3", _constant(lambda _: discovery.root())),
@@ -149,7 +149,7 @@ class Api:
             loop.call_soon_threadsafe(receive, batch)
 
         with ExitStack() as stack:
-            stack.callback(self._own.close)
+            stack.callback(self._endpoints.close)
             tail = Tail(self._services.database, publish, self._services.tally)
             reader = stack.enter_context(
                 looping(
@@ -158,7 +158,7 @@ class Api:
                     name="volsched-tail",
                     failed=self._failed,
                     linger=LINGER_SECONDS,
-                    rest=lambda now: now + REREAD_AFTER,
+                    rest=lambda now: now + REREAD_AFTER_MICROSECONDS,
                 )
             )
             stack.enter_context(waking(self._services.database, reader.wake, self._committed))
@@ -183,9 +183,9 @@ class Api:
         async def answer(request: Request) -> Response:
             checks = await look(self._services)
             if current_caller() is None:
-                checks = {check: wrong and health.WITHHELD for check, wrong in checks.items()}
-            fine = all(wrong is None for wrong in checks.values())
-            text = health.told(checks, name=name, verbose="verbose" in request.query_params)
+                checks = {check: fault and health.WITHHELD for check, fault in checks.items()}
+            fine = all(fault is None for fault in checks.values())
+            text = health.checks_text(checks, name=name, verbose="verbose" in request.query_params)
             return PlainTextResponse(text, 200 if fine else 503)
 
         return answer
@@ -197,8 +197,8 @@ class Api:
 
 def _constant(make: Callable[[Request], object]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        made = make(request)
-        return await _unserved(request, None) if made is None else HttpAnswer(made).response()
+        document = make(request)
+        return await _unserved(request, None) if document is None else HttpAnswer(document).response()
 
     return answer
 
@@ -211,7 +211,7 @@ async def _version_2(request: Request) -> Response:
 
 
 async def _root(request: Request) -> Response:
-    """The paths, for programs; a person who came with a browser is shown the console."""
+    """The paths, for programs; a browser is sent to the console."""
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse("/ui/")
     return HttpAnswer(discovery.root_paths()).response()

@@ -1,4 +1,4 @@
-"""Connections of the server: how long one waits for its client, and the client's certificate."""
+"""Connections of the server: timeouts for slow clients, and the client's certificate."""
 
 import asyncio
 from typing import Any
@@ -12,24 +12,24 @@ from volsched.api.limits import DEFAULT_LIMITS, MOST_HEADER_BYTES, Limits
 # Client timeouts: uvicorn waits without limit for headers that come a byte at a time.
 
 GRACE_SECONDS = 5
-"""Beyond the limit of a body: its reader reports the timeout in an answer, and gets the time to."""
+"""Added to the limit of a body: its reader reports the timeout in an answer, and needs a moment for that."""
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class PatientConfig(Config):
+class LimitsConfig(Config):
     """uvicorn's, with the limits of connections."""
 
     limits: Limits = DEFAULT_LIMITS
 
 
-class Patient(HttpToolsProtocol):
+class TimedProtocol(HttpToolsProtocol):
     """One timer: from the first byte of a connection or request to its headers' end, then to its body's end."""
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
-        self._limits = config.limits if isinstance(config, PatientConfig) else DEFAULT_LIMITS
-        self._patience: asyncio.TimerHandle | None = None
+        self._limits = config.limits if isinstance(config, LimitsConfig) else DEFAULT_LIMITS
+        self._timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         """Since the last data that is no header: the end of headers, a part of a body, its end."""
         self._field_bytes = 0
@@ -45,7 +45,7 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._patience is None:
+        if self._timer is None:
             self._wait(self._limits.header_seconds)
         self._head_bytes += len(data)
         super().data_received(data)
@@ -87,22 +87,22 @@ class Patient(HttpToolsProtocol):
             super().on_message_complete()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing is logged, least of all what to install: the request is answered as if it asked for no upgrade,
-        and its client says why (`kubectl exec`)."""
+        """uvicorn would log what to install. The request is answered as one without an upgrade, and the client
+        reports that (`kubectl exec`)."""
 
     def _wait(self, seconds: float | None) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience = None if seconds is None else self.loop.call_later(seconds, self._refuse, TOO_SLOW)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._refuse, TOO_SLOW)
 
-    def _refuse(self, why: bytes) -> None:
+    def _refuse(self, answer: bytes) -> None:
         self._refused = True
         self._wait(None)
         if self.transport.is_closing():
             return
         # An answer that has begun must not be answered again.
         if self.cycle is None or self.cycle.response_complete:
-            self.transport.write(why)
+            self.transport.write(answer)
         self.transport.close()
 
 
@@ -115,7 +115,7 @@ CLOSING_SECONDS = 0.25
 """How long a client may take to close; one that idles in a connection pool never does."""
 
 
-class Connection(Patient):
+class Connection(TimedProtocol):
     def shutdown(self) -> None:
         super().shutdown()
         if self.transport.is_closing():
@@ -129,5 +129,5 @@ class Connection(Patient):
 
 def certificate_of(scope: Scope) -> dict[str, Any] | None:
     """The verified certificate of the client, if it sent one."""
-    found: dict[str, Any] | None = scope.get("state", {}).get(CERTIFICATE)
-    return found
+    certificate: dict[str, Any] | None = scope.get("state", {}).get(CERTIFICATE)
+    return certificate

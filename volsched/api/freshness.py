@@ -1,8 +1,8 @@
-"""Whether the objects in memory are the newest: a read must not be older than what anybody wrote before it.
+"""Whether the objects in memory are the newest: a read must not be older than any write before it.
 
-A request asks where the log ends. On an SQLite file that is a row which the event loop reads itself. Otherwise,
-and where there is something new, a thread reads the log up to its end, once for all requests that wait: those that
-come while it reads share the next read, because what they must see may have been written after this one looked.
+A request needs the end of the log. On an SQLite file that is a row which the event loop reads itself. Otherwise,
+and where there are new events, a thread reads the log up to its end, once for all waiting requests: those that
+arrive while it reads share the next read, because events that they must see may have come after this one began.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Freshness:
     _next: "asyncio.Future[int] | None" = field(default=None)
 
     async def confirm(self) -> bool:
-        """True once all is in memory that was committed before the call; StoreError where the store fails."""
+        """True once all that was committed before the call is in memory; StoreError where the store fails."""
         if self.file.read() == self.fan.objects.place:
             return True
         head = await self._caught_up()
@@ -51,5 +51,5 @@ class Freshness:
         try:
             return await self.read(self.tail.catch_up)
         finally:
-            # What the thread has read was handed to the event loop before the thread said that it is done.
+            # The thread has handed its events to the event loop before it is done.
             self._running = None

@@ -28,7 +28,7 @@ from volsched.runtime.clock import SECOND, Clock
 MOST_LAG = 10_000
 """Events that the reader behind the watches may lag before we report not ready."""
 FULL_FOR = 30 * SECOND
-"""After a write that found the disk full, unless another one has succeeded since."""
+"""How long the store counts as full after a failed write, unless another write has succeeded since."""
 LEAST_FREE = 2**20
 """Bytes on the disk of an SQLite store."""
 WITHHELD = "reason withheld"
@@ -46,8 +46,8 @@ async def alive(services: Services) -> Checks:
 async def ready(services: Services) -> Checks:
     checks = await alive(services)
     try:
-        head, leading = await services.read(_look, services)
-        checks["room"] = await services.read(_room, services)
+        head, leading = await services.read(_head_and_controller, services)
+        checks["room"] = await services.read(_free_space_fault, services)
     except StoreError as error:
         return checks | {"store": str(error)}
     lag = head.position - services.fan.position
@@ -55,13 +55,13 @@ async def ready(services: Services) -> Checks:
         checks["tail"] = f"watches are {lag} events behind the log"
     stopping = "the server is shutting down" if services.fan.stopping else None
     now = services.clock()
-    wrong = {"clock": _clock(head, now), "controller": _controller(leading, now)}
+    faults = {"clock": _clock_fault(head, now), "controller": _controller_fault(leading, now)}
     if services.follows:
-        wrong["cluster"] = await services.read(cluster_trouble, services)
-    return checks | {"store": None, "shutdown": stopping} | wrong
+        faults["cluster"] = await services.read(cluster_trouble, services)
+    return checks | {"store": None, "shutdown": stopping} | faults
 
 
-def _room(services: Services) -> str | None:
+def _free_space_fault(services: Services) -> str | None:
     """A full store accepts no writes: clients should use another server until there is space again."""
     if services.full_at is not None and services.clock() - services.full_at < FULL_FOR:
         return FULL
@@ -69,17 +69,17 @@ def _room(services: Services) -> str | None:
     return FULL if free is not None and free < LEAST_FREE else None
 
 
-def told(checks: Checks, *, name: str, verbose: bool) -> str:
-    failed = [check for check, wrong in checks.items() if wrong is not None]
+def checks_text(checks: Checks, *, name: str, verbose: bool) -> str:
+    failed = [check for check, fault in checks.items() if fault is not None]
     if not failed and not verbose:
         return "ok"
     lines = [
-        f"[+]{check} ok" if wrong is None else f"[-]{check} failed: {wrong}" for check, wrong in checks.items()
+        f"[+]{check} ok" if fault is None else f"[-]{check} failed: {fault}" for check, fault in checks.items()
     ]
     return "\n".join([*lines, f"{name} check {'failed' if failed else 'passed'}", ""])
 
 
-def _look(services: Services) -> tuple[Head, LeaseStanding | None]:
+def _head_and_controller(services: Services) -> tuple[Head, LeaseStanding | None]:
     with services.database.read() as connection:
         head = read_head(connection)
     standings = leases.standings(services.database, now=services.clock())
@@ -87,32 +87,32 @@ def _look(services: Services) -> tuple[Head, LeaseStanding | None]:
 
 
 def cluster_trouble(services: Services) -> str | None:
-    """None: every kind that is observed was listed, and was heard of a short while ago."""
+    """None: every observed kind was listed, and the cluster answered about it a short while ago."""
     with services.database.read() as connection:
         cursors = known_cursors(connection)
     if not cursors:
         return "the cluster is being listed for the first time"
     kind, oldest = min(cursors.items(), key=lambda it: it[1].heard_at)
     silent = services.clock() - oldest.heard_at
-    return None if silent <= MOST_SILENT else f"the cluster was not heard of {kind} for {silent // SECOND} s"
+    return None if silent <= MOST_SILENT else f"the cluster sent nothing about {kind} for {silent // SECOND} s"
 
 
-def _clock(head: Head, now: int) -> str | None:
+def _clock_fault(head: Head, now: int) -> str | None:
     ahead = head.at - now
     if ahead <= CARRIED_US:
         return None
     return (
-        f"the log's last event is {ahead // SECOND} s ahead of this machine's clock: this one is slow, or that of "
-        "whoever wrote last was fast; set it right, and the next write goes on with the right time"
+        f"the log's last event is {ahead // SECOND} s ahead of this machine's clock: this clock is slow, or "
+        "that of the last writer was fast; correct it, and the next write has the right time"
     )
 
 
-def _controller(leading: LeaseStanding | None, now: int) -> str | None:
-    """A controller that released its lease, or never ran, is left to an alert: it may be intended."""
+def _controller_fault(leading: LeaseStanding | None, now: int) -> str | None:
+    """A controller that released its lease, or never ran, may be intended: that is for an alert to decide."""
     if leading is None or not leading.given_up(now):
         return None
     return (
-        f"nobody acts as controller: {leading.over}, and {leading.lease.holder} has not renewed its lease for "
+        f"no controller holds the lease: {leading.over}, and {leading.lease.holder} has not renewed it for "
         f"{leading.age(now) // SECOND} s; start volsched serve controller"
     )
 
@@ -149,34 +149,32 @@ class StoreMetrics(Collector):
             anchors = anchor_notes(connection)
             observed, known_gaps, drifted = known_cursors(connection), gaps(connection), drifted_kinds(connection)
         now = self._clock()
-        yield from _observed(observed, known_gaps, drifted, now)
+        yield from _mirror(observed, known_gaps, drifted, now)
         standings = standings_of(self._database, now=now)
-        yield _plain("volsched_log_position", "Position of the log's last event.", gauges.position)
-        yield _plain(
+        yield _gauge("volsched_log_position", "Position of the log's last event.", gauges.position)
+        yield _gauge(
             "volsched_tail_lag_events",
             "Events that the reader behind the watches has not read yet.",
             max(gauges.position - self._fan.position, 0),
         )
-        yield _plain(
+        yield _gauge(
             "volsched_tokens_contradicted",
-            "Tokens whose row is not what the log says; they let nobody in.",
+            "Tokens whose row contradicts the log; they are refused.",
             contradicted,
         )
-        yield _plain("volsched_watches", "Watches that are open.", self._fan.watchers)
-        yield _plain(
+        yield _gauge("volsched_watches", "Watches that are open.", self._fan.watchers)
+        yield _gauge(
             "volsched_watches_cut_off", "Watches that could not keep up, since the start.", self._fan.cut_off
         )
         yield from _anchors(anchors, gauges.position, now)
         yield from _bindings(gauges, now)
         yield from _effects(gauges, now)
-        yield _labelled("volsched_attempts", "Scheduling attempts on record.", "outcome", gauges.attempts)
-        held = dict.fromkeys(gauges.leases, 0) | {it.lease.name: int(it.over is None) for it in standings}
-        yield _labelled("volsched_lease_held", "Whether somebody holds the lease.", "lease", held)
+        yield _gauges("volsched_attempts", "Scheduling attempts on record.", "outcome", gauges.attempts)
+        holders = dict.fromkeys(gauges.leases, 0) | {it.lease.name: int(it.over is None) for it in standings}
+        yield _gauges("volsched_lease_held", "Whether the lease is held.", "lease", holders)
         ages = {it.lease.name: it.age(now) / SECOND for it in standings}
-        yield _labelled(
-            "volsched_lease_renewal_age_seconds", "For how long nobody has renewed the lease.", "lease", ages
-        )
-        yield _plain(
+        yield _gauges("volsched_lease_renewal_age_seconds", "Since the last renewal of the lease.", "lease", ages)
+        yield _gauge(
             "volsched_log_ahead_seconds",
             "By how much the log's last event is ahead of this machine's clock.",
             max(gauges.at - now, 0) / SECOND,
@@ -190,39 +188,39 @@ def _anchors(notes: AnchorNotes | None, position: int, now: int) -> Iterator[Met
     """Nothing where anchors are disabled."""
     if notes is None:
         return
-    yield _plain(
+    yield _gauge(
         "volsched_anchor_failing", "Whether the last automatic anchor could not be written.", int(notes.failing)
     )
-    yield _plain(
+    yield _gauge(
         "volsched_anchor_lag_events", "Events that no automatic anchor proves yet.", position - notes.position
     )
     if notes.at:
-        yield _plain(
+        yield _gauge(
             "volsched_anchor_age_seconds", "Since the last automatic anchor.", max(now - notes.at, 0) / SECOND
         )
 
 
-def _observed(
+def _mirror(
     cursors: Mapping[str, KnownCursor], known_gaps: Sequence[Gap], drifted: Sequence[str], now: int
 ) -> Iterator[Metric]:
     """Nothing where no cluster is observed."""
     if not cursors:
         return
     heard = {kind: max(now - it.heard_at, 0) / SECOND for kind, it in cursors.items()}
-    yield _labelled(
-        "volsched_mirror_last_heard_seconds", "Since the cluster was last heard of a kind.", "kind", heard
+    yield _gauges(
+        "volsched_mirror_last_heard_seconds", "Since the cluster last answered about a kind.", "kind", heard
     )
     versions = {kind: it.cursor for kind, it in cursors.items()}
-    yield _labelled("volsched_mirror_version", "Up to which version a kind is known.", "kind", versions)
-    yield _labelled(
+    yield _gauges("volsched_mirror_version", "The version up to which a kind is known.", "kind", versions)
+    yield _gauges(
         "volsched_mirror_gaps",
         "Times that a kind had to be listed again, since the store was made.",
         "kind",
         dict(Counted(it.kind for it in known_gaps)),
     )
-    yield _labelled(
+    yield _gauges(
         "volsched_mirror_drift",
-        "Times that a kind was not what the cluster had, and stayed so, since the store was made.",
+        "Times that a kind differed from the cluster and stayed so, since the store was made.",
         "kind",
         dict.fromkeys(cursors, 0) | Counted(drifted),
     )
@@ -231,21 +229,21 @@ def _observed(
 def _bindings(gauges: Gauges, now: int) -> Iterator[Metric]:
     counts = {it.state: it.count for it in gauges.in_flight}
     ages = {it.state: (now - it.oldest) / SECOND for it in gauges.in_flight}
-    yield _labelled("volsched_bindings_in_flight", "Open bindings.", "state", counts)
-    yield _labelled("volsched_binding_oldest_seconds", "Age of the oldest open binding.", "state", ages)
+    yield _gauges("volsched_bindings_in_flight", "Open bindings.", "state", counts)
+    yield _gauges("volsched_binding_oldest_seconds", "Age of the oldest open binding.", "state", ages)
 
 
 def _effects(gauges: Gauges, now: int) -> Iterator[Metric]:
-    told = GaugeMetricFamily("volsched_effects", "Effects by queue and state.", labels=("queue", "state"))
-    for it in gauges.effects:
-        told.add_metric((it.queue, it.state), it.count)
-    yield told
+    counts = GaugeMetricFamily("volsched_effects", "Effects by queue and state.", labels=("queue", "state"))
+    for row in gauges.effects:
+        counts.add_metric((row.queue, row.state), row.count)
+    yield counts
     late: dict[str, float] = {}
-    for it in gauges.effects:
-        if it.state != EffectState.PARKED:
-            late[it.queue] = max(late.get(it.queue, 0), (now - it.first_due) / SECOND)
-    yield _labelled("volsched_effects_lag_seconds", "For how long the oldest effect has been due.", "queue", late)
-    yield _plain("volsched_effects_parked", "Effects that were given up and wait for a person.", gauges.parked)
+    for row in gauges.effects:
+        if row.state != EffectState.PARKED:
+            late[row.queue] = max(late.get(row.queue, 0), (now - row.first_due) / SECOND)
+    yield _gauges("volsched_effects_lag_seconds", "For how long the oldest effect has been due.", "queue", late)
+    yield _gauge("volsched_effects_parked", "Effects that were given up and wait for a person.", gauges.parked)
 
 
 def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
@@ -256,12 +254,12 @@ def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
         volumes.add_metric((row.class_name, row.zone, row.kind), row.count)
     yield volumes
     claims = GaugeMetricFamily("volsched_claims", "PersistentVolumeClaims.", labels=labels)
-    asked = GaugeMetricFamily("volsched_claim_requested_bytes", "Bytes that claims request.", labels=labels)
+    requested = GaugeMetricFamily("volsched_claim_requested_bytes", "Bytes that claims request.", labels=labels)
     for row in tally.claims():
         claims.add_metric((row.class_name, row.zone, row.kind), row.count)
-        asked.add_metric((row.class_name, row.zone, row.kind), row.bytes)
+        requested.add_metric((row.class_name, row.zone, row.kind), row.bytes)
     yield claims
-    yield asked
+    yield requested
     sizes = GaugeMetricFamily(
         "volsched_volume_bytes",
         "Bytes of volumes: free, reserved (taken, not bound yet), bound, released or failed.",
@@ -270,13 +268,13 @@ def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
     for row in tally.volumes_by_use():
         sizes.add_metric((row.class_name, row.zone, row.kind), row.bytes)
     yield sizes
-    room = GaugeMetricFamily(
+    provisionable = GaugeMetricFamily(
         "volsched_provisionable_bytes", "Bytes that provisioners could still make.", labels=("class", "zone")
     )
     for row in tally.room():
-        room.add_metric((row.class_name, row.zone), row.bytes)
-    yield room
-    yield _plain(
+        provisionable.add_metric((row.class_name, row.zone), row.bytes)
+    yield provisionable
+    yield _gauge(
         "volsched_provisioning_reserved_bytes",
         "Bytes of that room which open bindings have reserved.",
         gauges.reserved_bytes,
@@ -284,16 +282,16 @@ def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
 
 
 def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
-    yield _labelled("volsched_pods", "Pods.", "phase", tally.pods())
+    yield _gauges("volsched_pods", "Pods.", "phase", tally.pods())
     pending = dict(tally.pending())
-    yield _labelled("volsched_pods_pending", "Pods without a node, by why.", "reason", pending)
+    yield _gauges("volsched_pods_pending", "Pods without a node, by reason.", "reason", pending)
     oldest = tally.oldest_pending()
     waited = 0.0 if oldest is None else max(now - oldest, 0) / SECOND
-    yield _plain("volsched_pod_pending_oldest_seconds", "For how long the oldest of them has waited.", waited)
+    yield _gauge("volsched_pod_pending_oldest_seconds", "For how long the oldest of them has waited.", waited)
     gated, first = tally.gated()
-    yield _plain("volsched_pods_gated", "Pods that wait behind our scheduling gate.", gated)
+    yield _gauge("volsched_pods_gated", "Pods that wait behind our scheduling gate.", gated)
     behind = 0.0 if first is None else max(now - first, 0) / SECOND
-    yield _plain("volsched_pod_gated_oldest_seconds", "For how long the oldest of them has waited.", behind)
+    yield _gauge("volsched_pod_gated_oldest_seconds", "For how long the oldest of them has waited.", behind)
     yield HistogramMetricFamily(
         "volsched_pod_bound_seconds",
         "From the creation of a pod until it had its node, since this process started.",
@@ -308,14 +306,14 @@ def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
     for outcome, times in sorted(tally.ended_after.items()):
         ended.add_metric((outcome,), buckets=times.buckets(), sum_value=times.sum)
     yield ended
-    yield _counted("volsched_rollbacks", "Bindings that were given up.", "reason", tally.rollbacks)
-    yield _counted(
+    yield _counter("volsched_rollbacks", "Bindings that were given up.", "reason", tally.rollbacks)
+    yield _counter(
         "volsched_conflicts",
         "Volumes and claims that others wrote between our plan and our write.",
         "class",
         tally.conflicts,
     )
-    yield _counted(
+    yield _counter(
         "volsched_provisioning_failures",
         "How often a provisioner failed to make a volume.",
         "class",
@@ -324,20 +322,20 @@ def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
 
 
 def process_metrics(database: Database) -> Iterator[Metric]:
-    """What this process takes to decide, if it schedules, and for how long it keeps other writers waiting."""
-    times = database.meters.decisions
+    """How long this process takes to decide, if it schedules, and how long it holds the lock on the log's head."""
+    decision_times = database.meters.decisions
     yield HistogramMetricFamily(
         "volsched_decision_seconds",
         "Time to decide about one pod, in this process.",
-        buckets=times.buckets(),
-        sum_value=times.sum,
+        buckets=decision_times.buckets(),
+        sum_value=decision_times.sum,
     )
-    held = database.meters.head_lock
+    lock_times = database.meters.head_lock
     yield HistogramMetricFamily(
         "volsched_log_lock_seconds",
         "Time from the lock on the log's head to the commit of one transaction, in this process.",
-        buckets=held.buckets(),
-        sum_value=held.sum,
+        buckets=lock_times.buckets(),
+        sum_value=lock_times.sum,
     )
 
 
@@ -359,18 +357,18 @@ def serve_process_metrics(database: Database, port: int) -> None:
     start_http_server(port, addr="127.0.0.1", registry=registry)
 
 
-def _counted(name: str, help_: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+def _counter(name: str, help_: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
     family = CounterMetricFamily(name, help_, labels=(label,))
     for key, value in sorted(counts.items()):
         family.add_metric((key,), value)
     return family
 
 
-def _plain(name: str, help_: str, value: float) -> GaugeMetricFamily:
+def _gauge(name: str, help_: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, help_, value=value)
 
 
-def _labelled(name: str, help_: str, label: str, values: dict[str, float] | dict[str, int]) -> GaugeMetricFamily:
+def _gauges(name: str, help_: str, label: str, values: dict[str, float] | dict[str, int]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, help_, labels=(label,))
     for key, value in values.items():
         family.add_metric((key,), value)

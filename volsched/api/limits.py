@@ -109,10 +109,10 @@ class Rates:
             raise _too_much(client, f"{self._buckets.per_second:g} requests", rest)
 
 
-def _too_much(client: str, what: str, rest: float) -> ApiError:
+def _too_much(client: str, amount: str, rest: float) -> ApiError:
     return ApiError(
         429,
-        f'"{client}" has sent more than {what} a second; try again later',
+        f'"{client}" has sent more than {amount} a second; try again later',
         details={"retryAfterSeconds": math.ceil(rest)},
     )
 
@@ -134,7 +134,7 @@ class WatchShares:
     _shares: dict[str | None, WatchShare] = field(default_factory=dict)
     """By caller; None: all callers that cannot be distinguished."""
 
-    def enter(self, caller: str | None) -> "Taken":
+    def enter(self, caller: str | None) -> "WatchSlot":
         """Adds a watch, from its request on; ApiError 429 where it would be too many."""
         if sum(it.open for it in self._shares.values()) >= self.limits.watches:
             raise _too_many(f"{self.limits.watches} watches are open already")
@@ -145,7 +145,7 @@ class WatchShares:
             raise _too_many(f'"{caller}" has watches that wait to be read, with {share.waiting} bytes')
         self._shares[caller] = share
         share.open += 1
-        return Taken(self, caller, share)
+        return WatchSlot(self, caller, share)
 
     def leave(self, caller: str | None) -> None:
         self._shares[caller].open -= 1
@@ -154,7 +154,7 @@ class WatchShares:
 
 
 @dataclass(slots=True)
-class Taken:
+class WatchSlot:
     """One watch's part in its caller's share, until it ends."""
 
     shares: WatchShares
@@ -176,8 +176,8 @@ class Taken:
         self.shares.leave(self.caller)
 
 
-def _too_many(what: str) -> ApiError:
-    return ApiError(429, f"{what}; try again later", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})
+def _too_many(reason: str) -> ApiError:
+    return ApiError(429, f"{reason}; try again later", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})
 
 
 # Request bodies: their maximum size and duration.

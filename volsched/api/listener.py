@@ -11,7 +11,7 @@ import uvicorn
 from volsched.api.access.hosts import is_loopback
 from volsched.api.access.tls import Tls
 from volsched.api.app import Api
-from volsched.api.connection import Connection, PatientConfig
+from volsched.api.connection import Connection, LimitsConfig
 from volsched.api.limits import DEFAULT_LIMITS, Limits
 from volsched.api.watch_cache import RING
 from volsched.log.database import Database
@@ -23,13 +23,13 @@ GRACE_SECONDS = 5
 """How long requests may take to end after a shutdown request."""
 TICK_SECONDS = 1.0
 BEYOND_LOOPBACK = (
-    'cannot listen on "{host}" without TLS: whoever reaches it could do everything. Make certificates with '
+    'cannot listen on "{host}" without TLS: every caller would be an administrator. Make certificates with '
     '"volsched certs init" and "volsched certs server HOST" and give them with --tls-cert, --tls-key and '
     "--client-ca, or stay on loopback (--host 127.0.0.1)"
 )
-NOBODY_KNOWN = (
-    'cannot listen on "{host}": nobody could prove who they are, so nobody would be let in. Give an authority of '
-    'client certificates with --client-ca, or issue a token with "volsched token create NAME --role ROLE"'
+NO_AUTHENTICATION = (
+    'cannot listen on "{host}": no caller could authenticate. Give an authority of client certificates with '
+    '--client-ca, or issue a token with "volsched token create NAME --role ROLE"'
 )
 
 
@@ -46,7 +46,7 @@ def check_access(database: Database, host: str, tls: Tls | None, *, now: int) ->
     if not tls.client_certificates:
         with database.read() as connection:
             if not usable_tokens(connection, now=now):
-                raise ListenError(NOBODY_KNOWN.format(host=host))
+                raise ListenError(NO_AUTHENTICATION.format(host=host))
 
 
 def listen(host: str, port: int, tls: Tls | None = None) -> socket.socket:
@@ -70,7 +70,7 @@ def address(listening: socket.socket, tls: Tls | None = None) -> str:
 
 
 class Server(uvicorn.Server):
-    """Ends watches before it waits for requests: they would take an hour. While it serves nobody, it sleeps."""
+    """Ends watches before it waits for requests: they would take an hour. Without requests, it sleeps."""
 
     _is_over = False
     _wake: Callable[[], object] = staticmethod(lambda: None)
@@ -87,7 +87,7 @@ class Server(uvicorn.Server):
             self._wake()
 
     async def main_loop(self) -> None:
-        """In place of a look at `should_exit` ten times a second; the Date header changes every second."""
+        """uvicorn's own loop polls `should_exit` ten times a second; the Date header needs a tick a second."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         self._wake = lambda: loop.is_closed() or loop.call_soon_threadsafe(over.set)
         while not await self.on_tick(0):
@@ -95,7 +95,7 @@ class Server(uvicorn.Server):
                 await asyncio.wait_for(over.wait(), TICK_SECONDS)
 
     def __init__(self, api: Api, tls: Tls | None = None) -> None:
-        config = PatientConfig(
+        config = LimitsConfig(
             api.app,
             http=Connection,
             # There is nothing to upgrade to.

@@ -1,8 +1,8 @@
 """All objects of the log in memory, kept by the reader behind the watches, each encoded once for all who read it.
 
-It holds what the log held at one event (`place`). Whoever must not get anything older asks `freshness` first.
-The event loop alone uses it. The objects are those of the reader behind the watches; what is made of them is kept
-for `MOST_OBJECTS` and `MOST_LISTS` of a kind.
+It holds the objects as of one event (`place`). A read that must not return anything older asks `freshness` first.
+Only the event loop uses it. The objects are those of the reader behind the watches; their encodings are kept for
+`MOST_OBJECTS` objects and `MOST_LISTS` lists of a kind.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -21,7 +21,7 @@ MOST_OBJECTS = 10_000
 """Objects of a kind whose encodings are kept."""
 MOST_LISTS = 16
 """Lists of a kind that are kept: clients that poll ask for the same ones."""
-Found = list[tuple[str, ObjectState]]
+KeyedStates = list[tuple[str, ObjectState]]
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class KindCache:
     _keys: list[str] = field(default_factory=list)
     """In order."""
     _kept: dict[str, tuple[int, dict[Hashable, Any]]] = field(default_factory=dict)
-    """Key → the object's version, and what was made of it."""
+    """Key → the object's version, and its encodings by form."""
     _lists: dict[Hashable, Any] = field(default_factory=dict)
-    """What was made of several objects, until one of them changes."""
+    """Form → the encoding of a list, until an object of the kind changes."""
 
     def begin(self, states: dict[str, ObjectState]) -> None:
         self.states, self._keys = states, sorted(states)
@@ -53,8 +53,8 @@ class KindCache:
             del self._keys[bisect_left(self._keys, key)]
             self._kept.pop(key, None)
 
-    def objects(self, *, namespace: str | None, after: str, most: int | None) -> Found:
-        """Those behind a key, in the order of keys: that of their bytes, as the database has it."""
+    def objects(self, *, namespace: str | None, after: str, most: int | None) -> KeyedStates:
+        """The objects after a key, ordered by the bytes of their keys, as in the database."""
         keys = self._keys
         first = bisect_right(keys, after)
         last = len(keys)
@@ -63,29 +63,29 @@ class KindCache:
             last = bisect_left(keys, f"{namespace}{AFTER_SLASH}")
         if most is not None:
             last = min(last, first + most)
-        found = keys[first:last]
-        return list(zip(found, map(self.states.__getitem__, found), strict=True))
+        chosen = keys[first:last]
+        return list(zip(chosen, map(self.states.__getitem__, chosen), strict=True))
 
     def kept(self, key: str, state: ObjectState, form: Hashable, make: Callable[[], T]) -> T:
-        """What `make` makes of the object, made once: the form and the object's version alone decide about it."""
+        """The object's encoding in that form, made once: it depends on the form and the object's version alone."""
         known = self._kept.get(key)
         if known is None or known[0] != state.rv:
             if len(self._kept) >= MOST_OBJECTS:
                 self._kept.clear()
             known = self._kept[key] = state.rv, {}
-        made: T | None = known[1].get(form)
-        if made is None:
-            made = known[1][form] = make()
-        return made
+        encoding: T | None = known[1].get(form)
+        if encoding is None:
+            encoding = known[1][form] = make()
+        return encoding
 
     def kept_list(self, form: Hashable, make: Callable[[], T]) -> T:
-        """The same for a list: as long as no object of the kind changes."""
-        made: T | None = self._lists.get(form)
-        if made is None:
+        """The same for a list, as long as no object of the kind changes."""
+        encoding: T | None = self._lists.get(form)
+        if encoding is None:
             if len(self._lists) >= MOST_LISTS:
                 self._lists.clear()
-            made = self._lists[form] = make()
-        return made
+            encoding = self._lists[form] = make()
+        return encoding
 
 
 @dataclass(slots=True)
@@ -101,13 +101,13 @@ class ObjectCache:
             noun, key = noun_and_key(stream)
             if noun in by_noun and isinstance(state, ObjectState) and state.manifest is not None:
                 by_noun[noun][key] = state
-        made = cls(place, {noun: KindCache(place[0]) for noun in by_noun})
-        for noun, kind in made._kinds.items():
+        cache = cls(place, {noun: KindCache(place[0]) for noun in by_noun})
+        for noun, kind in cache._kinds.items():
             kind.begin(by_noun[noun])
-        return made
+        return cache
 
     def follow(self, place: Place, states: Mapping[str, State | None]) -> None:
-        """Go on to an event; `states` are those of all streams of objects that had events since the last place."""
+        """Advance to an event; `states` are those of all objects' streams that had events since the last place."""
         for stream, state in states.items():
             noun, key = noun_and_key(stream)
             self._kinds[noun].put(key, state)

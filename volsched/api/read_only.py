@@ -1,7 +1,7 @@
 """The API of a followed cluster: a request to change an object is answered with "ask the cluster itself".
 
-The store is what was observed; an object that somebody wrote here would be in no cluster. Reservations are no
-objects of the cluster: a process that decides takes them. The extender says itself whether it binds.
+The store holds what was observed; an object written here would be in no cluster. Reservations are no objects of
+the cluster: a process that decides accepts them. The extender itself refuses to bind where nothing is bound.
 """
 
 import re
@@ -15,7 +15,7 @@ from volsched.api.services import Services
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _QUESTIONS = re.compile(r"/apis/volsched\.io/v1/(namespaces/[^/]+/)?(explain|simulate)")
-"""Sent as bodies because they are long; nothing is changed by them."""
+"""Questions that are sent with POST because they are long; they change nothing."""
 _ADVICE = frozenset({"/extender/filter", "/extender/prioritize", "/extender/preempt"})
 _BIND = "/extender/bind"
 _RESERVATIONS = re.compile(r"/apis/volsched\.io/v1/namespaces/[^/]+/reservations(/[^/]+(/renew)?)?")
@@ -39,7 +39,7 @@ class ReadOnly:
 
     def _is_allowed(self, method: str, path: str) -> bool:
         if is_read(method, path) or path == _BIND:
-            # Where nobody binds, the extender refuses by itself, in words that kube-scheduler reads.
+            # Where nothing is bound, the extender refuses in an answer that kube-scheduler reads.
             return True
         if self._services.binds and _CONFIRM.fullmatch(path):
             return True

@@ -52,16 +52,16 @@ class Services:
     """Called after every commit: readers of the log in this process need not wait for their next poll."""
     new_uid: Callable[[], str] = new_uid
     limits: Limits = DEFAULT_LIMITS
-    tells_apart: bool = False
+    distinguishes_callers: bool = False
     """Callers authenticate; without, all are the user who started the server."""
     read_only: bool = False
     """The objects are those of an observed cluster."""
     follows: bool = False
-    """This process observes the cluster itself: its answers are as fresh as the last message received."""
+    """This process observes the cluster itself, so its answers are as fresh as the last message received."""
     reserves: bool = True
     """Reservations are made, renewed and ended."""
     binds: bool = True
-    """What is bound or confirmed here is carried out: by this process, or by workers."""
+    """Bindings planned or confirmed here are carried out, by this process or by workers."""
     shares: WatchShares = field(init=False)
     tally: StorageTally = field(default_factory=StorageTally)
     """Kept up by the reader behind the watches."""
@@ -77,7 +77,7 @@ class Services:
 
     def caller(self) -> str | None:
         """The caller, as far as callers can be distinguished."""
-        caller = current_caller() if self.tells_apart else None
+        caller = current_caller() if self.distinguishes_callers else None
         return None if caller is None else caller.actor
 
     async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
@@ -105,11 +105,11 @@ class Services:
             if heavy:
                 await self.work(True, write.prepare, self.database)
             try:
-                done = await asyncio.wrap_future(self.writer.submit(write.command))
+                outcome = await asyncio.wrap_future(self.writer.submit(write.command))
             except HeavyError:
                 heavy = True
             except ConflictError:
-                # The preparation is out of date: prepare again before reporting a conflict.
+                # The preparation may be out of date: prepare again before reporting a conflict.
                 if not write.prepared:
                     raise
             except FullError:
@@ -118,15 +118,15 @@ class Services:
             else:
                 self.full_at = None
                 self.committed()
-                return write.written(done)
-        raise ConflictError("the object was changed again and again while this was worked out; try again")
+                return write.written(outcome)
+        raise ConflictError("the object changed at every attempt to write it; try again")
 
     async def surroundings(self, subject: Subject) -> AdmissionContext:
-        """What must be looked up before the object is written; mostly nothing."""
+        """What must be read before the object is written; usually nothing."""
         if not has_surroundings(subject, zonal_upgrade=self.zonal_upgrade):
             return NO_CONTEXT
-        (around,) = await self.read(read_surroundings, self.database, [subject], zonal_upgrade=self.zonal_upgrade)
-        return around
+        (context,) = await self.read(read_surroundings, self.database, [subject], zonal_upgrade=self.zonal_upgrade)
+        return context
 
     def author(self, manager: str = "", subresource: str | None = None) -> Author:
         """The author of this request's writes."""

@@ -26,8 +26,7 @@ from volsched.questions.status.storage_tally import StorageTally
 
 # The log's events as watch events: an object was added, modified or deleted.
 #
-# Selectors are part of it: an object that begins to match is added for that watcher, one that ceases to is
-# deleted.
+# Selectors count: an object that begins to match is added for that watcher, one that no longer matches is deleted.
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 States = MutableMapping[str, State]
@@ -45,7 +44,7 @@ class WatchEvent:
     lines: dict[str, bytes] = field(default_factory=dict)
 
     def shown(self, type_: str) -> tuple[ObjectState, dict[str, Any]]:
-        """The object for that type of event; a deleted one in its last state, at the version of its deletion."""
+        """The object in an event of that type; a deleted one in its last state, at the version of its deletion."""
         state = self.before if type_ == DELETED else self.after
         assert state is not None
         state = state._replace(rv=self.position)
@@ -120,7 +119,7 @@ CHUNK = 2_000
 RING = 8_192
 """Changes that are kept per kind."""
 PAUSE_SECONDS_A_WATCHER = 0.0002
-"""Per watcher, between two wake-ups of all: several times the cost of sending one of them the news.
+"""Per watcher, between two wake-ups of all: several times the cost of sending one of them the changes.
 
 So a crowd of watchers takes a part of a core and not all of it. A change after a pause is sent at once.
 """
@@ -133,7 +132,7 @@ class WatchBatch:
     place: Place
     changes: tuple[WatchEvent, ...] = ()
     states: Mapping[str, State | None] = field(default_factory=dict)
-    """The streams of objects that had events, also such that are no change → their states now."""
+    """Stream → state now, for all objects that had events, even where the object did not change."""
     restarted: ObjectCache | None = None
     """The reader has started over with these objects: the changes in between are unknown."""
 
@@ -151,9 +150,9 @@ class Tail:
     """The last event that was read."""
     _states: dict[str, State] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock)
-    """Its own loop reads, and so do requests that must know the newest."""
+    """Its own loop reads, and so do requests that need the newest events."""
 
-    def step(self, now: int) -> int:  # noqa: ARG002 - a loop's; the log is read whenever it is asked
+    def step(self, now: int) -> int:  # noqa: ARG002 - the signature of a loop's step
         """Read the tail; returns how many events were new."""
         with self._reading:
             return self._step()
@@ -163,7 +162,7 @@ class Tail:
         head = current_head(self.database)
         with self._reading:
             if self.place[0] >= head[0] and self.place != head and current_head(self.database) == head:
-                # A backup was restored under us: this is another log than the one that we have read.
+                # A backup was restored: this is another log than the one that we have read.
                 self.place = NOWHERE
             while self.place[0] < head[0] and self._step():
                 pass
@@ -210,8 +209,8 @@ class Ring:
     size: int = RING
     _changes: list[WatchEvent] = field(default_factory=list)
     _waiting: set["asyncio.Future[None]"] = field(default_factory=set)
-    _said: dict[tuple[Hashable, int, int], bytes] = field(default_factory=dict)
-    """(serialisation, after, up to) → its lines, until there are more."""
+    _shared_lines: dict[tuple[Hashable, int, int], bytes] = field(default_factory=dict)
+    """(group of watchers, first and last position) → the lines, until there are more changes."""
 
     def add(self, changes: list[WatchEvent]) -> None:
         self._changes += changes
@@ -220,26 +219,26 @@ class Ring:
         if surplus > self.size // 4:
             self.floor = self._changes[surplus - 1].position
             del self._changes[:surplus]
-        self._said.clear()
+        self._shared_lines.clear()
 
     def begin(self, floor: int) -> None:
         self.floor = floor
         self._changes.clear()
-        self.tell()
+        self.wake()
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake all waiters."""
-        waiting, self._waiting = self._waiting, set()
-        for it in waiting:
-            if not it.done():
-                it.set_result(None)
+        waiters, self._waiting = self._waiting, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def news(self) -> "asyncio.Future[None]":
         """Done when there is more. A caller that stops waiting cancels it."""
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiting)
-        waiting.add_done_callback(self._waiting.discard)
-        return waiting
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiter)
+        waiter.add_done_callback(self._waiting.discard)
+        return waiter
 
     def since(self, position: int) -> list[WatchEvent] | None:
         """The changes after a position; None where some of them are no longer in the ring."""
@@ -249,14 +248,14 @@ class Ring:
             return []
         return self._changes[bisect_right(self._changes, position, key=_position) :]
 
-    def said(self, like: Hashable, part: list[WatchEvent], shown: Callable[[WatchEvent], bytes]) -> bytes:
-        """The changes as lines; those that many watchers share (`like`) are built once for all."""
-        if like is None:
-            return b"".join(map(shown, part))
-        key = (like, part[0].position, part[-1].position)
-        lines = self._said.get(key)
+    def lines(self, group: Hashable, changes: list[WatchEvent], line_of: Callable[[WatchEvent], bytes]) -> bytes:
+        """The changes as lines; a group of watchers that get the same lines shares one copy. None: no group."""
+        if group is None:
+            return b"".join(map(line_of, changes))
+        key = (group, changes[0].position, changes[-1].position)
+        lines = self._shared_lines.get(key)
         if lines is None:
-            lines = self._said[key] = b"".join(map(shown, part))
+            lines = self._shared_lines[key] = b"".join(map(line_of, changes))
         return lines
 
 
@@ -273,10 +272,10 @@ class Fan:
     """Watchers that could not keep up."""
     ring_size: int = RING
     rings: dict[str, Ring] = field(init=False)
-    _untold: set[str] = field(default_factory=set)
-    """The kinds with changes that their watchers were not woken for yet."""
-    _told_at: float = 0.0
-    _telling: asyncio.TimerHandle | None = None
+    _unwoken: set[str] = field(default_factory=set)
+    """The kinds whose watchers were not yet woken for the last changes."""
+    _woken_at: float = 0.0
+    _wake_timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
         self.rings = {noun: Ring(size=self.ring_size) for noun in {it.noun for it in RESOURCES}}
@@ -298,23 +297,23 @@ class Fan:
             by_noun.setdefault(change.noun, []).append(change)
         for noun, changes in by_noun.items():
             self.rings[noun].add(changes)
-        self._untold |= by_noun.keys()
-        if self._untold and self._telling is None:
+        self._unwoken |= by_noun.keys()
+        if self._unwoken and self._wake_timer is None:
             loop = asyncio.get_running_loop()
-            rest = self._told_at + self.watchers * PAUSE_SECONDS_A_WATCHER - loop.time()
+            rest = self._woken_at + self.watchers * PAUSE_SECONDS_A_WATCHER - loop.time()
             if rest <= 0:
-                self._tell()
+                self._wake()
             else:
-                self._telling = loop.call_later(rest, self._tell)
+                self._wake_timer = loop.call_later(rest, self._wake)
 
-    def _tell(self) -> None:
-        self._telling, self._told_at = None, asyncio.get_running_loop().time()
-        untold, self._untold = self._untold, set()
-        for noun in untold:
-            self.rings[noun].tell()
+    def _wake(self) -> None:
+        self._wake_timer, self._woken_at = None, asyncio.get_running_loop().time()
+        unwoken, self._unwoken = self._unwoken, set()
+        for noun in unwoken:
+            self.rings[noun].wake()
 
     def stop(self) -> None:
         """Let all watchers end."""
         self.stopping = True
         for ring in self.rings.values():
-            ring.tell()
+            ring.wake()

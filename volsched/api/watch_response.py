@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import Receive, Send
 
 from volsched.api.kubernetes.statuses import ApiError, expired
-from volsched.api.limits import Taken
+from volsched.api.limits import WatchSlot
 from volsched.api.watch_cache import BOOKMARK, ERROR, Fan, WatchEvent, event_line
 
 DEFAULT_SECONDS = 3_600
@@ -24,9 +24,9 @@ LOOK_SECONDS = 5.0
 LEAST_SECONDS = 0.01
 MOST_AT_ONCE = 500
 """Changes in a chunk; between two chunks the loop serves other requests."""
-TOO_SLOW = "the watch could not keep up, and what it has missed is no longer at hand; list again"
+TOO_SLOW = "the watch could not keep up, and the missed changes are no longer available; list again"
 
-Shown = Callable[[WatchEvent], bytes]
+LineOf = Callable[[WatchEvent], bytes]
 """A change as a line for this watcher; empty: it does not match."""
 
 
@@ -35,13 +35,13 @@ class Watch:
     """One watcher: its selection, and its start."""
 
     fan: Fan
-    taken: Taken
+    slot: WatchSlot
     noun: str
     position: int
     """Everything after it is sent."""
-    shown: Shown
-    like: Hashable = None
-    """Watchers of a kind with equal values get the same lines; None: this one shares with no other."""
+    line_of: LineOf
+    line_group: Hashable = None
+    """Watchers of a kind with the same group get the same lines; None: this one shares its lines with no other."""
     first: bytes = b""
     """Lines that are sent before anything else."""
     seconds: float = DEFAULT_SECONDS
@@ -50,18 +50,18 @@ class Watch:
     ends: float = 0.0
     bookmark_at: float = 0.0
     ended: bool = False
-    _told: int = 0
-    """The position up to which the client knows from what it was sent."""
+    _sent_up_to: int = 0
+    """The position that the client can resume from, as far as it was sent one."""
 
     def begin(self, now: float) -> None:
-        self.ends, self.bookmark_at, self._told = now + self.seconds, now + BOOKMARK_SECONDS, self.position
+        self.ends, self.bookmark_at, self._sent_up_to = now + self.seconds, now + BOOKMARK_SECONDS, self.position
 
     def due(self) -> float:
         """The next time of action even if nothing changes."""
         return self.ends if self.bookmark is None else min(self.ends, self.bookmark_at)
 
     def take(self, now: float) -> bytes:
-        """What is to be sent now; empty while waiting, or once it has `ended`."""
+        """The bytes to send now; empty while waiting, or once it has `ended`."""
         if self.first:
             first, self.first = self.first, b""
             return first
@@ -78,11 +78,11 @@ class Watch:
                 return self._bookmark(now) if self.bookmark is not None and now >= self.bookmark_at else b""
             part = changes[:MOST_AT_ONCE]
             self.position = part[-1].position if len(part) < len(changes) else max(known, self.position)
-            if lines := ring.said(self.like, part, self.shown):
-                self._told = part[-1].position
+            if lines := ring.lines(self.line_group, part, self.line_of):
+                self._sent_up_to = part[-1].position
                 return lines
         self.ended = True
-        if self.bookmark is not None and self.fan.position > self._told and ring.since(self.position) == []:
+        if self.bookmark is not None and self.fan.position > self._sent_up_to and ring.since(self.position) == []:
             # So that a reconnecting client continues from here, and not from its last change.
             self.position = self.fan.position
             return self._bookmark(now)
@@ -91,7 +91,7 @@ class Watch:
     def _bookmark(self, now: float) -> bytes:
         assert self.bookmark is not None
         self.bookmark_at = now + BOOKMARK_SECONDS
-        self._told = self.position
+        self._sent_up_to = self.position
         return event_line(BOOKMARK, self.bookmark(self.position))
 
 
@@ -111,22 +111,22 @@ class Sending:
         watch, loop = self._watch, self._loop
         self._task = asyncio.current_task()
         watch.begin(loop.time())
-        self._timer = loop.call_at(self._next_look(), self._look)
+        self._timer = loop.call_at(self._next_check(), self._check)
         ring = watch.fan.rings[watch.noun]
-        watch.taken.wait_for(len(watch.first))
+        watch.slot.wait_for(len(watch.first))
         try:
             while True:
                 self._news = ring.news()
                 if chunk := watch.take(loop.time()):
                     self._news.cancel()
                     self._stuck_since = loop.time()
-                    watch.taken.wait_for(len(chunk))
-                    if watch.taken.is_over:
+                    watch.slot.wait_for(len(chunk))
+                    if watch.slot.is_over:
                         watch.fan.cut_off += 1
                         return
                     await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
                     self._stuck_since = None
-                    watch.taken.wait_for(0)
+                    watch.slot.wait_for(0)
                 if watch.ended:
                     return
                 if not chunk:
@@ -136,7 +136,7 @@ class Sending:
                 self._news.cancel()
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Wake a watch that is due; close one whose client does not read."""
         now = self._loop.time()
         if self._stuck_since is not None and now - self._stuck_since >= SEND_SECONDS:
@@ -146,9 +146,9 @@ class Sending:
             return
         if now >= self._watch.due() and self._news is not None and not self._news.done():
             self._news.set_result(None)
-        self._timer = self._loop.call_at(self._next_look(), self._look)
+        self._timer = self._loop.call_at(self._next_check(), self._check)
 
-    def _next_look(self) -> float:
+    def _next_check(self) -> float:
         now = self._loop.time()
         return min(now + LOOK_SECONDS, max(self._watch.due(), now + LEAST_SECONDS))
 
@@ -162,13 +162,13 @@ async def send_watch(watch: Watch, receive: Receive, send: Send) -> None:
     try:
         await _send_watch(watch, receive, send)
     finally:
-        watch.taken.end()
+        watch.slot.end()
 
 
 async def _send_watch(watch: Watch, receive: Receive, send: Send) -> None:
     await _start(send)
     sending = asyncio.create_task(Sending(watch, send).run())
-    leaving = asyncio.create_task(_left(receive))
+    leaving = asyncio.create_task(_wait_for_disconnect(receive))
     watch.fan.watchers += 1
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -193,6 +193,6 @@ async def _start(send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": True})
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -94,13 +94,15 @@ def test_a_refusal_tells_the_reasons_and_keeps_them(own: Served) -> None:
         (wanted() | {"metadata": {"namespace": "other"}}, 400, "does not match the namespace"),
     ],
 )
-def test_what_cannot_be_reserved_is_told(own_shared: Served, body: dict[str, Any], code: int, said: str) -> None:
+def test_what_cannot_be_reserved_is_reported(
+    own_shared: Served, body: dict[str, Any], code: int, said: str
+) -> None:
     answer = own_shared.http.post(HELD, json=body)
     assert answer.status_code == code, answer.text
     assert said in answer.json()["message"]
 
 
-def test_the_extender_confirms_what_was_reserved_on_the_node_it_is_told(sqlite: Database) -> None:
+def test_the_extender_confirms_what_was_reserved_on_the_node_that_is_named(sqlite: Database) -> None:
     furnished(sqlite)
     with served(sqlite, system=True) as own:
         made = own.http.post(HELD, json=wanted(node="n1")).json()

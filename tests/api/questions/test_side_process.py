@@ -55,7 +55,7 @@ def test_a_question_that_takes_longer_than_it_may_is_ended(sqlite: Database) -> 
         assert api.http.get("/apis/volsched.io/v1/verify").json()["ok"] is True
 
 
-def test_a_process_that_dies_is_told_and_replaced(sqlite: Database) -> None:
+def test_a_process_that_dies_is_reported_and_replaced(sqlite: Database) -> None:
     before = children()
     with served(sqlite) as api:
         given(api)

@@ -48,7 +48,7 @@ _MOST_SHOWN = 30
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 """Kubernetes names the place in its own source; clients do not compare it, but people search for it."""
 REJECTED = "the server rejected our request due to an error in our request"
-"""Said without details: by that clients tell a JSON patch that does not fit from an object that breaks a rule."""
+"""Sent without details: by that clients distinguish a JSON patch that cannot be applied from an invalid object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +104,17 @@ def read_mapping(body: bytes, form: str, *, kind: str | None = None) -> Manifest
         if kind is None or form == PROTOBUF or error.code == 413:
             raise
         why = "unexpected end of JSON input" if _is_cut(body) else str(error)
-        raise ApiError(400, _unrecognized(kind, why, body)) from None
+        raise ApiError(400, _unrecognized_message(kind, why, body)) from None
     if not isinstance(value, dict):
         if kind is None:
             raise ApiError(400, f"{SOURCE} is not an object")
-        wanted = (
+        go_type = (
             'Go value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
             'Kind string "json:\\"kind,omitempty\\"" }'
         )
-        raise ApiError(400, _unrecognized(kind, f"json: cannot unmarshal {json_type(value)} into {wanted}", body))
+        raise ApiError(
+            400, _unrecognized_message(kind, f"json: cannot unmarshal {json_type(value)} into {go_type}", body)
+        )
     return value
 
 
@@ -123,10 +125,10 @@ def read_patch(body: bytes, form: str) -> Any:
         if error.code == 413:
             raise
         raise ApiError(400, "invalid JSON patch" if _is_cut(body) else f"error decoding patch: {error}") from None
-    wanted = (list, "[]handlers.jsonPatchOp") if form == JSON_PATCH else (dict, "map[string]interface {}")
-    if not isinstance(value, wanted[0]):
-        told = f"json: cannot unmarshal {json_type(value)} into Go value of type {wanted[1]}"
-        raise ApiError(400, f"error decoding patch: {told}")
+    expected = (list, "[]handlers.jsonPatchOp") if form == JSON_PATCH else (dict, "map[string]interface {}")
+    if not isinstance(value, expected[0]):
+        problem = f"json: cannot unmarshal {json_type(value)} into Go value of type {expected[1]}"
+        raise ApiError(400, f"error decoding patch: {problem}")
     return value
 
 
@@ -139,8 +141,8 @@ def applied_manifest(body: RequestBody, target: RequestTarget) -> Manifest:
             raise
         raise ApiError(400, f"error decoding patch: {error}") from None
     if not isinstance(value, dict):
-        told = f"json: cannot unmarshal {json_type(value)} into Go value of type map[string]interface {{}}"
-        raise ApiError(400, f"error decoding patch: error unmarshaling JSON: while decoding JSON: {told}")
+        problem = f"json: cannot unmarshal {json_type(value)} into Go value of type map[string]interface {{}}"
+        raise ApiError(400, f"error decoding patch: error unmarshaling JSON: while decoding JSON: {problem}")
     kind, version = target.resource.kind, str(value.get("apiVersion") or "")
     if (version, value.get("kind")) != (kind.api_version, kind.name):
         group, _, short = version.rpartition("/")
@@ -164,7 +166,7 @@ def _is_cut(body: bytes) -> bool:
     return False
 
 
-def _unrecognized(kind: str, why: str, body: bytes) -> str:
+def _unrecognized_message(kind: str, why: str, body: bytes) -> str:
     text = body[:_MOST_SHOWN].decode(errors="replace") if body[:1] == b"{" else body[:_MOST_SHOWN].hex()
     shown = (text or "<empty>") + (" ..." if len(body) > _MOST_SHOWN else "")
     return (
@@ -176,7 +178,7 @@ def _unrecognized(kind: str, why: str, body: bytes) -> str:
 def fitted(raw: Mapping[str, Any], target: RequestTarget, *, new_suffix: str | None = None) -> Manifest:
     """The object of a body, completed from the path; ApiError 400 where the two disagree.
 
-    With a suffix it is to be created, and may leave the end of its name to us (`generateName`).
+    With a suffix, the object is to be created; `generateName` gets the suffix where there is no name.
     """
     kind = target.resource.kind
     _check_type(raw, kind)
@@ -191,7 +193,7 @@ def fitted(raw: Mapping[str, Any], target: RequestTarget, *, new_suffix: str | N
         _check_namespace(metadata, target)
         metadata["namespace"] = target.namespace
     else:
-        # As Kubernetes does; in a file it is refused, because there it is intended.
+        # Dropped, as Kubernetes does. In a manifest file it is refused, because somebody has written it there.
         metadata.pop("namespace", None)
     return {**raw, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
 
@@ -205,17 +207,17 @@ def check_kind(
 ) -> None:
     """ApiError 400 where a body declares another kind; it need not declare any. `group`: that of `served`, where
     it is not the group of `api_version`."""
-    said, version = str(raw.get("kind") or name)[:80], str(raw.get("apiVersion") or api_version)[:80]
-    if (version, said) == (api_version, name):
+    sent_kind, sent_version = str(raw.get("kind") or name)[:80], str(raw.get("apiVersion") or api_version)[:80]
+    if (sent_version, sent_kind) == (api_version, name):
         return
-    short = version.rpartition("/")[2]
-    known = said in KINDS and KINDS[said].api_version == version
+    short = sent_version.rpartition("/")[2]
+    known = sent_kind in KINDS and KINDS[sent_kind].api_version == sent_version
     if known:
         group = group or api_version.rpartition("/")[0].split(".")[0] or "core"
-        why = f"converting ({short}.{said}) to ({group}.{served}): unknown conversion"
+        why = f"converting ({short}.{sent_kind}) to ({group}.{served}): unknown conversion"
     else:
-        why = f'no kind "{said}" is registered for version "{version}" in scheme "{_SCHEME}"'
-    raise ApiError(400, f'{said} in version "{short}" cannot be handled as a {served}: {why}')
+        why = f'no kind "{sent_kind}" is registered for version "{sent_version}" in scheme "{_SCHEME}"'
+    raise ApiError(400, f'{sent_kind} in version "{short}" cannot be handled as a {served}: {why}')
 
 
 def _check_name(metadata: Manifest, target: RequestTarget) -> None:
@@ -258,7 +260,7 @@ def patched(manifest: Mapping[str, Any], patch: Any, form: str, kind: Kind) -> M
             raise ApiError(422, REJECTED) from error
         raise ApiError(500 if form == STRATEGIC_PATCH else 400, str(error), reason=UNEXPLAINED) from None
     if not isinstance(result, dict):
-        raise ApiError(422, "the patch would leave something that is no object")
+        raise ApiError(422, "the result of the patch is not an object")
     # A null in a list is kept, to be refused by name.
     return dict(drop_nulls(result))
 
@@ -268,7 +270,7 @@ def check_patched_kind(kind: Kind, manifest: Mapping[str, Any], shown: Any) -> N
     try:
         _check_type(manifest, kind)
     except ApiError as error:
-        raise _unpatched(str(error), shown) from None
+        raise _patch_error(str(error), shown) from None
 
 
 def check_types(
@@ -277,7 +279,7 @@ def check_types(
     """ApiError for a value of the wrong type, unless the object had it before: 400, or 422 after a patch."""
     why = wrong_type(kind, manifest, known)
     if why is not None:
-        raise _undecodable(kind, why) if known is None else _unpatched(why, shown)
+        raise _decoding_error(kind, why) if known is None else _patch_error(why, shown)
 
 
 def field_warnings(
@@ -294,15 +296,15 @@ def field_warnings(
     unknown = new_unknown_fields(kind, manifest, known)
     if unknown and validation is FieldValidation.STRICT:
         why = strict_error(unknown)
-        raise _undecodable(kind, why) if known is None else _unpatched(why, shown)
+        raise _decoding_error(kind, why) if known is None else _patch_error(why, shown)
     return unknown[:MOST_NAMED]
 
 
-def _undecodable(kind: Kind, why: str) -> ApiError:
+def _decoding_error(kind: Kind, why: str) -> ApiError:
     return ApiError(400, str(UndecodableError(kind, why)))
 
 
-def _unpatched(why: str, shown: Any) -> ApiError:
+def _patch_error(why: str, shown: Any) -> ApiError:
     """`shown`: what Kubernetes shows of it, the patched object or the patch itself."""
     text = shown if isinstance(shown, str) else orjson.dumps(shown).decode()
     return invalid_object("", "", [invalid("patch", text, why)], {})

@@ -17,7 +17,7 @@ from volsched.api.kubernetes.bodies import (
     read_value,
 )
 from volsched.api.kubernetes.negotiation import APPLY_PATCH, HttpAnswer, body_form, patch_form
-from volsched.api.kubernetes.queries import Query, writing
+from volsched.api.kubernetes.queries import Query, write_options
 from volsched.api.kubernetes.resources import RequestTarget
 from volsched.api.kubernetes.statuses import ApiError, error_of, success
 from volsched.api.services import Services
@@ -32,31 +32,31 @@ from volsched.objects.rules.object_events import AlreadyExistsError, InvalidErro
 
 
 def _read(body: RequestBody) -> Manifest:
-    """A lease is small; a larger body is not one."""
+    """Leases are small: ApiError 413 for a larger body."""
     form = body_form(body.content_type)
     check_size(body.content, form, most=SMALL_BYTES)
     return read_mapping(body.content, form)
 
 
 async def create_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
-    asked, kind = writing(query, "CreateOptions"), target.resource.kind
+    options, kind = write_options(query, "CreateOptions"), target.resource.kind
     raw = await services.work(body.heavy, _read, body)
     wanted = fitted(raw, target)
     check_types(kind, wanted)
-    warnings = field_warnings(kind, raw, asked.validation)
-    named = replace(target, name=str(wanted["metadata"].get("name", "")))
+    warnings = field_warnings(kind, raw, options.validation)
+    lease_target = replace(target, name=str(wanted["metadata"].get("name", "")))
     try:
         author, rv = services.author(), services.clock()
-        own = {"uid": services.new_uid(), "creationTimestamp": author.now}
-        made = _stored(named, wanted, own)
-        exists = await services.read(client_lease, services.database, named.key) is not None
-        if not exists and not asked.dry_run:
-            exists = not await services.read(make_client_lease, services.database, named.key, made, rv=rv)
+        server_fields = {"uid": services.new_uid(), "creationTimestamp": author.now}
+        lease = _checked_lease(lease_target, wanted, server_fields)
+        exists = await services.read(client_lease, services.database, lease_target.key) is not None
+        if not exists and not options.dry_run:
+            exists = not await services.read(make_client_lease, services.database, lease_target.key, lease, rv=rv)
         if exists:
-            raise AlreadyExistsError(f'Lease "{named.key}" already exists')
+            raise AlreadyExistsError(f'Lease "{lease_target.key}" already exists')
     except Exception as error:
-        raise error_of(error, named) from error
-    return HttpAnswer(versioned(ObjectState(1, rv, made)), 201, warnings)
+        raise error_of(error, lease_target) from error
+    return HttpAnswer(versioned(ObjectState(1, rv, lease)), 201, warnings)
 
 
 async def update_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
@@ -71,10 +71,10 @@ async def patch_lease(services: Services, target: RequestTarget, query: Query, b
     if form == APPLY_PATCH:
         raise ApiError(415, "leases cannot be applied; patch or update them")
     check_size(body.content, form, most=SMALL_BYTES)
-    given = await services.work(body.heavy, read_value, body.content, form, nulls=True)
+    patch = await services.work(body.heavy, read_value, body.content, form, nulls=True)
 
     def change(manifest: Manifest) -> Manifest:
-        wanted = fitted(patched(manifest, given, form, kind), target)
+        wanted = fitted(patched(manifest, patch, form, kind), target)
         check_types(kind, wanted, manifest)
         return wanted
 
@@ -83,62 +83,64 @@ async def patch_lease(services: Services, target: RequestTarget, query: Query, b
 
 async def delete_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     options = await services.work(body.heavy, _read, body) if body.content.strip() else {}
-    held = await _held(services, target)
-    own = (held.manifest or {})["metadata"]
+    stored = await _stored_lease(services, target)
+    stored_metadata = (stored.manifest or {})["metadata"]
     conditions = options.get("preconditions")
-    _check_conditions(target, held, {"metadata": conditions if isinstance(conditions, dict) else {}})
-    if not writing(query, "DeleteOptions").dry_run and not await services.read(
-        remove_client_lease, services.database, target.key, seen=held.rv
+    _check_conditions(target, stored, {"metadata": conditions if isinstance(conditions, dict) else {}})
+    if not write_options(query, "DeleteOptions").dry_run and not await services.read(
+        remove_client_lease, services.database, target.key, seen=stored.rv
     ):
         raise _stale(target)
-    return HttpAnswer(success(target, own["uid"]))
+    return HttpAnswer(success(target, stored_metadata["uid"]))
 
 
 async def _change(
     services: Services, target: RequestTarget, query: Query, raw: Manifest, change: Callable[[Manifest], Manifest]
 ) -> HttpAnswer:
-    asked = writing(query, "UpdateOptions")
-    held = await _held(services, target)
-    wanted = change(versioned(held))
-    _check_conditions(target, held, wanted)
-    warnings = field_warnings(target.resource.kind, raw, asked.validation)
-    own = (held.manifest or {})["metadata"]
-    made = _stored(target, wanted, {field: own[field] for field in KEPT_METADATA if field in own})
+    options = write_options(query, "UpdateOptions")
+    stored = await _stored_lease(services, target)
+    wanted = change(versioned(stored))
+    _check_conditions(target, stored, wanted)
+    warnings = field_warnings(target.resource.kind, raw, options.validation)
+    stored_metadata = (stored.manifest or {})["metadata"]
+    lease = _checked_lease(
+        target, wanted, {field: stored_metadata[field] for field in KEPT_METADATA if field in stored_metadata}
+    )
     # Versions are times: a recreated lease never reuses a version of its predecessor.
-    rv = max(services.clock(), held.rv + 1)
-    if not asked.dry_run and not await services.read(
-        replace_client_lease, services.database, target.key, made, seen=held.rv, rv=rv
+    rv = max(services.clock(), stored.rv + 1)
+    if not options.dry_run and not await services.read(
+        replace_client_lease, services.database, target.key, lease, seen=stored.rv, rv=rv
     ):
         raise _stale(target)
-    return HttpAnswer(versioned(ObjectState(1, rv, made)), 200, warnings)
+    return HttpAnswer(versioned(ObjectState(1, rv, lease)), 200, warnings)
 
 
-async def _held(services: Services, target: RequestTarget) -> ObjectState:
-    held = await services.read(client_lease, services.database, target.key)
-    if held is None:
+async def _stored_lease(services: Services, target: RequestTarget) -> ObjectState:
+    state = await services.read(client_lease, services.database, target.key)
+    if state is None:
         raise NotFoundError(f'Lease "{target.key}" not found')
-    return held
+    return state
 
 
-def _stored(target: RequestTarget, wanted: Manifest, own: Mapping[str, Any]) -> Manifest:
+def _checked_lease(target: RequestTarget, wanted: Manifest, server_fields: Mapping[str, Any]) -> Manifest:
     manifest, _, defects = read_manifest(target.resource.kind, wanted)
     if errors := defects or creation_errors(target.resource.kind, manifest):
         raise InvalidError("Lease", errors)
-    given = {
+    sent_metadata = {
         field: value
         for field, value in manifest["metadata"].items()
         if field not in (*KEPT_METADATA, "resourceVersion")
     }
-    made = {**manifest, "metadata": {**given, **own}}
-    if (told := excess(made)) is not None:
-        raise InvalidError("Lease", [Defect((), told)])
-    return made
+    lease = {**manifest, "metadata": {**sent_metadata, **server_fields}}
+    if (too_much := excess(lease)) is not None:
+        raise InvalidError("Lease", [Defect((), too_much)])
+    return lease
 
 
-def _check_conditions(target: RequestTarget, held: ObjectState, wanted: Mapping[str, Any]) -> None:
-    own = (held.manifest or {})["metadata"]
+def _check_conditions(target: RequestTarget, stored: ObjectState, wanted: Mapping[str, Any]) -> None:
+    stored_metadata = (stored.manifest or {})["metadata"]
     uid, version = wanted["metadata"].get("uid"), wanted["metadata"].get("resourceVersion")
-    if (uid and uid != own["uid"]) or (version and version != str(held.rv)):
+    if (uid and uid != stored_metadata["uid"]) or (version and version != str(stored.rv)):
         raise _stale(target)
 
 

@@ -135,7 +135,7 @@ _VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "str
 
 def root() -> dict[str, Any]:
     """`/openapi/v3`: one document per group and version."""
-    paths = {_place(group, version): {"serverRelativeURL": f"/openapi/v3/{_place(group, version)}"}
+    paths = {_path_of(group, version): {"serverRelativeURL": f"/openapi/v3/{_path_of(group, version)}"}
              for group, version in GROUPS}  # fmt: skip
     paths[own.PLACE] = {"serverRelativeURL": f"/openapi/v3/{own.PLACE}"}
     return {"paths": paths}
@@ -146,10 +146,12 @@ def document(place: str) -> dict[str, Any] | None:
     """`/openapi/v3/apis/GROUP/VERSION`."""
     if place == own.PLACE:
         return own.document()
-    found = next(((group, version) for group, version in GROUPS if _place(group, version) == place), None)
-    if found is None:
+    group_and_version = next(
+        ((group, version) for group, version in GROUPS if _path_of(group, version) == place), None
+    )
+    if group_and_version is None:
         return None
-    resources = _documented(*found)
+    resources = _resources_of(*group_and_version)
     paths: dict[str, Any] = {}
     for resource in resources:
         paths |= _paths(place, resource)
@@ -158,7 +160,7 @@ def document(place: str) -> dict[str, Any] | None:
         schemas[type_of(resource.kind)][_GVK] = [_gvk(resource)]
     return {
         "openapi": "3.0.0",
-        "info": {"title": "volsched", "version": group_version(*found)},
+        "info": {"title": "volsched", "version": group_version(*group_and_version)},
         "paths": paths,
         "components": {"schemas": schemas},
     }
@@ -169,7 +171,7 @@ def version_2() -> dict[str, Any]:
     """`/openapi/v2`, for older clients."""
     definitions = {name: _schema(name, fields, "#/definitions/") for name, fields in all_types().items()}
     for group, version in GROUPS:
-        for resource in _documented(group, version):
+        for resource in _resources_of(group, version):
             definitions[type_of(resource.kind)][_GVK] = [_gvk(resource)]
     info = {"title": "volsched", "version": "v1"}
     return {"swagger": "2.0", "info": info, "paths": {}, "definitions": definitions}
@@ -180,11 +182,11 @@ def version_2_message() -> bytes:
     return document_message(version_2())
 
 
-def _documented(group: str, version: str) -> list[Resource]:
+def _resources_of(group: str, version: str) -> list[Resource]:
     return [it for it in resources_of(group, version) if it.kept is not Kept.NOT]
 
 
-def _place(group: str, version: str) -> str:
+def _path_of(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
@@ -201,11 +203,11 @@ def _paths(place: str, resource: Resource) -> dict[str, Any]:
     places = [_in_path("namespace")] if resource.namespaced else []
 
     def operation(action: str, *media: str) -> dict[str, Any]:
-        told: dict[str, Any] = {"responses": answer, _ACTION: action, _GVK: _gvk(resource)}
+        entry: dict[str, Any] = {"responses": answer, _ACTION: action, _GVK: _gvk(resource)}
         if media:
-            told["parameters"] = [_VALIDATION]
-            told["requestBody"] = {"content": {it: {"schema": schema} for it in media}}
-        return told
+            entry["parameters"] = [_VALIDATION]
+            entry["requestBody"] = {"content": {it: {"schema": schema} for it in media}}
+        return entry
 
     return {
         collection: {"parameters": places, "get": operation("list"), "post": operation("post", JSON)},
@@ -224,19 +226,21 @@ def _in_path(name: str) -> dict[str, Any]:
 
 
 def _schema(type_: str, fields: Any, refs: str) -> dict[str, Any]:
-    properties = {name: _described(_field(held, refs), type_, name, refs) for name, held in fields.items()}
-    told = description_of(type_)
-    return {**({"description": told} if told else {}), "type": "object", "properties": properties}
+    properties = {
+        name: _with_description(_field(type_name, refs), type_, name, refs) for name, type_name in fields.items()
+    }
+    description = description_of(type_)
+    return {**({"description": description} if description else {}), "type": "object", "properties": properties}
 
 
-def _described(schema: dict[str, Any], type_: str, name: str, refs: str) -> dict[str, Any]:
-    told = description_of(type_, name)
-    if told is None:
+def _with_description(schema: dict[str, Any], type_: str, name: str, refs: str) -> dict[str, Any]:
+    description = description_of(type_, name)
+    if description is None:
         return schema
     # Version 3 ignores everything beside a reference; in version 2, kubectl reads both.
     if "$ref" in schema and refs == REFS:
-        return {"description": told, "allOf": [schema]}
-    return {"description": told, **schema}
+        return {"description": description, "allOf": [schema]}
+    return {"description": description, **schema}
 
 
 def _field(type_: str, refs: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from volsched.api.kubernetes.client_leases import create_lease, delete_lease, pa
 from volsched.api.kubernetes.evictions import evict
 from volsched.api.kubernetes.negotiation import HttpAnswer, wanted_form
 from volsched.api.kubernetes.queries import is_watch
-from volsched.api.kubernetes.read_handlers import get_object, list_objects, watch_objects
+from volsched.api.kubernetes.read_handlers import get_object, list_objects
 from volsched.api.kubernetes.resources import (
     BINDING,
     EVICTION,
@@ -29,6 +29,7 @@ from volsched.api.kubernetes.resources import (
     parse_path,
 )
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError, error_of, store_error, unserved
+from volsched.api.kubernetes.watch_handlers import watch_objects
 from volsched.api.kubernetes.write_handlers import (
     bind,
     create,
@@ -99,7 +100,7 @@ class Kubernetes:
                 watch = served
                 answer = HttpAnswer({})
             else:
-                answer = _unless_known(request, served)
+                answer = _or_not_modified(request, served)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -116,18 +117,18 @@ class Kubernetes:
 
     def _failed(self, error: Exception, place: Place | None, request: Request) -> HttpAnswer:
         deletion = request.method == "DELETE"
-        told = (
+        api_error = (
             error_of(error, place, deletion=deletion) if isinstance(place, RequestTarget) else store_error(error)
         )
-        if told.code == 500 and not isinstance(error, ApiError | ObjectError):
+        if api_error.code == 500 and not isinstance(error, ApiError | ObjectError):
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return HttpAnswer(told.status, told.code)
+        return HttpAnswer(api_error.status, api_error.code)
 
     async def _serve(self, request: Request, place: Place | None) -> HttpAnswer | Watch:
         if place is None:
             raise ApiError(404, unserved(request.url.path))
         if not isinstance(place, RequestTarget):
-            return _discovered(request, place)
+            return _discovery_answer(request, place)
         query = dict(request.query_params)
         wanted = wanted_form(request.headers.get("accept"))
         about = place.subresource or ("collection" if place.name is None else "object")
@@ -144,8 +145,8 @@ class Kubernetes:
         serve = _writers(place.resource).get((request.method, about))
         in_namespace = place.namespace is not None or not place.resource.namespaced
         creates = about == "collection" and request.method == "POST"
-        kept = serve is delete_collection and place.resource.kind.name == NAMESPACE
-        if serve is None or kept or (creates and not in_namespace):
+        undeletable = serve is delete_collection and place.resource.kind.name == NAMESPACE
+        if serve is None or undeletable or (creates and not in_namespace):
             raise ApiError(405, "the server does not allow this method on the requested resource")
         limits = self._services.limits
         body = RequestBody(
@@ -156,7 +157,7 @@ class Kubernetes:
         return await serve(self._services, place, query, body)
 
 
-def _unless_known(request: Request, answer: HttpAnswer) -> HttpAnswer:
+def _or_not_modified(request: Request, answer: HttpAnswer) -> HttpAnswer:
     """304 where the client has this answer already."""
     etag = answer.headers.get("etag")
     if etag is None or etag not in request.headers.get("if-none-match", ""):
@@ -174,7 +175,7 @@ def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:
             raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be made")
 
 
-def _discovered(request: Request, place: Root | ApiGroup | GroupVersion) -> HttpAnswer:
+def _discovery_answer(request: Request, place: Root | ApiGroup | GroupVersion) -> HttpAnswer:
     if request.method not in ("GET", "HEAD"):
         raise ApiError(405, "the server does not allow this method on the requested resource")
     match place:
@@ -183,12 +184,12 @@ def _discovered(request: Request, place: Root | ApiGroup | GroupVersion) -> Http
         case Root():
             return HttpAnswer(discovery.groups())
         case ApiGroup(name):
-            found = discovery.group(name)
+            document = discovery.group(name)
         case GroupVersion(group, version):
-            found = discovery.resource_list(group, version)
-    if found is None:
+            document = discovery.resource_list(group, version)
+    if document is None:
         raise ApiError(404, UNSERVED)
-    return HttpAnswer(found)
+    return HttpAnswer(document)
 
 
 def _raw_path(scope: Scope) -> str:
@@ -202,8 +203,8 @@ def _verb(request: Request, place: Place | None) -> str:
         return "get" if request.method == "GET" else "other"
     about = place.subresource or ("collection" if place.name is None else "object")
     if request.method == "GET" and about == "collection":
-        asked = request.query_params.get("watch")
-        return "list" if asked in (None, "false", "0") else "watch"
+        watch = request.query_params.get("watch")
+        return "list" if watch in (None, "false", "0") else "watch"
     known = request.method in ("GET", "HEAD", "PATCH", "DELETE")
     return VERBS.get((request.method, about), request.method.lower() if known else "other")
 
@@ -211,5 +212,5 @@ def _verb(request: Request, place: Place | None) -> str:
 def _resource_name(place: Place | None) -> str:
     if not isinstance(place, RequestTarget):
         return "none" if place is None else "discovery"
-    named = place.resource.plural
-    return f"{named}/{place.subresource}" if place.subresource else named
+    plural = place.resource.plural
+    return f"{plural}/{place.subresource}" if place.subresource else plural

@@ -2,10 +2,10 @@
 
 from volsched.api.kubernetes.bodies import RequestBody, check_kind
 from volsched.api.kubernetes.negotiation import HttpAnswer
-from volsched.api.kubernetes.queries import Query, writing
+from volsched.api.kubernetes.queries import Query, write_options
 from volsched.api.kubernetes.resources import RequestTarget
 from volsched.api.kubernetes.statuses import ApiError, success
-from volsched.api.kubernetes.write_handlers import deletion_options, grace_asked, is_dry, small_body
+from volsched.api.kubernetes.write_handlers import deletion_options, grace_period, is_dry, small_body
 from volsched.api.services import Services
 from volsched.kube.validation.fields import fields_at, text_at
 from volsched.objects import door
@@ -30,8 +30,8 @@ async def evict(services: Services, target: RequestTarget, query: Query, body: R
         budgets=budgets,
         uid=conditions.get("uid"),
         version=conditions.get("resourceVersion"),
-        grace=grace_asked(options, {}),
+        grace=grace_period(options, {}),
     )
-    dry = writing(query, "CreateOptions").dry_run or is_dry({}, options)
+    dry = write_options(query, "CreateOptions").dry_run or is_dry({}, options)
     await services.write(write, dry_run=dry)
     return HttpAnswer(success(target, None, code=201), 201)

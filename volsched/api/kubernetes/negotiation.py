@@ -1,4 +1,4 @@
-"""Content negotiation: an answer is whole, a `Table`, or metadata alone; and answers before serialisation."""
+"""Content negotiation (whole objects, a `Table`, or metadata alone), and answers before they are serialised."""
 
 import gzip
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,7 +96,8 @@ def patch_form(content_type: str | None) -> str:
 UNREAD = (408, 413)
 """Answers that are sent before the whole body has arrived: the rest is not awaited."""
 SMALLEST_PACKED, PACKING_LEVEL = 16_000, 1
-"""Bytes, and how hard gzip tries: the map of 5,000 nodes is 700 KB, packed in 3 ms to a twentieth."""
+"""The bytes from which an answer is packed, and gzip's level: the map of 5,000 nodes, 700 KB, takes 3 ms to pack,
+and a twentieth of its size is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ class HttpAnswer:
     warnings: Sequence[str] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def spelled(self, *, packed: bool = False) -> "HttpAnswer":
-        """The same as JSON, for threads: serialising a large answer would block the event loop."""
+    def serialised(self, *, packed: bool = False) -> "HttpAnswer":
+        """The answer with its body as JSON. For threads: serialising a large body would block the event loop."""
         body = orjson.dumps(self.body)
         if not packed or len(body) < SMALLEST_PACKED:
             return replace(self, body=body)
@@ -122,15 +123,15 @@ class HttpAnswer:
         if self.code in UNREAD:
             response.headers["connection"] = "close"
         for warning in self.warnings:
-            response.headers.append("warning", f'299 - "{_quoted(warning)}"')
-        told = self.body if self.code >= 400 and isinstance(self.body, dict) else {}
-        seconds = told.get("details", {}).get("retryAfterSeconds")
+            response.headers.append("warning", f'299 - "{_header_text(warning)}"')
+        status = self.body if self.code >= 400 and isinstance(self.body, dict) else {}
+        seconds = status.get("details", {}).get("retryAfterSeconds")
         if seconds is not None:
             response.headers["retry-after"] = str(seconds)
         return response
 
 
-def _quoted(text: str) -> str:
+def _header_text(text: str) -> str:
     """In a form that a header can hold."""
     safe = text.encode("ascii", "replace").decode()
     return "".join(char if char.isprintable() else "?" for char in safe).replace("\\", "\\\\").replace('"', '\\"')
@@ -161,15 +162,15 @@ def definitions_of(columns: Iterable[ColumnHead]) -> list[dict[str, Any]]:
 
 
 def row(
-    cells: Sequence[str], include: str, whole: Callable[[], Any], metadata: Callable[[], Any]
+    cells: Sequence[str], include: str, full_object: Callable[[], Any], metadata: Callable[[], Any]
 ) -> dict[str, Any]:
-    """`whole` and `metadata` make the object in these forms."""
-    told: dict[str, Any] = {"cells": cells}
+    """`full_object` and `metadata` build the object in these forms, where one of them is requested."""
+    entry: dict[str, Any] = {"cells": cells}
     if include == "Object":
-        told["object"] = whole()
+        entry["object"] = full_object()
     elif include != "None":
-        told["object"] = metadata()
-    return told
+        entry["object"] = metadata()
+    return entry
 
 
 def cells_of(resource: Resource, item: Item) -> list[str]:

@@ -11,7 +11,7 @@ import orjson
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 ANSWER_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What is asked for is no valid media type, and kubectl refuses it in an answer."""
+"""The requested type is no valid media type, and kubectl refuses it in an answer."""
 _SWAGGER, _INFO, _PATHS, _DEFINITIONS = 1, 2, 8, 9
 _TITLE, _VERSION = 1, 2
 _REF, _DESCRIPTION, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _EXTENSION = 1, 4, 21, 22, 23, 25, 31
@@ -27,11 +27,11 @@ def document_message(document: Mapping[str, Any]) -> bytes:
         _text(_SWAGGER, document["swagger"])
         + _part(_INFO, info)
         + _part(_PATHS, b"")
-        + _part(_DEFINITIONS, _named(document["definitions"]))
+        + _part(_DEFINITIONS, _named_schemas(document["definitions"]))
     )
 
 
-def _named(schemas: Mapping[str, Any]) -> bytes:
+def _named_schemas(schemas: Mapping[str, Any]) -> bytes:
     return b"".join(_part(_ONLY, _text(_NAME, name) + _part(_VALUE, _schema(it))) for name, it in schemas.items())
 
 
@@ -52,7 +52,7 @@ def _fields(schema: Mapping[str, Any]) -> Iterable[bytes]:
         elif name == "items":
             yield _part(_ITEMS, _part(_ONLY, _schema(value)))
         elif name == "properties":
-            yield _part(_PROPERTIES, _named(value))
+            yield _part(_PROPERTIES, _named_schemas(value))
         elif name.startswith("x-"):
             # JSON is YAML, and YAML is how extensions are carried.
             yield _part(_EXTENSION, _text(_NAME, name) + _part(_VALUE, _text(_YAML, orjson.dumps(value).decode())))
@@ -69,9 +69,9 @@ def _part(number: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    made = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    encoded.append(value)
+    return bytes(encoded)

@@ -48,18 +48,20 @@ Fields = Mapping[int, Field]
 
 @cache
 def _catalogue() -> tuple[Mapping[str, str], Mapping[str, Fields]]:
-    read = orjson.loads(files("volsched.api.kubernetes").joinpath("messages.json").read_bytes())
-    return read["kinds"], {name: dict(map(_field, rows)) for name, rows in read["messages"].items()}
+    catalogue = orjson.loads(files("volsched.api.kubernetes").joinpath("messages.json").read_bytes())
+    return catalogue["kinds"], {name: dict(map(_field, rows)) for name, rows in catalogue["messages"].items()}
 
 
 def _field(row: str) -> tuple[int, Field]:
-    number, *named, holds = row.split(" ")
-    if not named:
-        return int(number), Field("", holds, INLINE)
-    type_ = holds.rstrip("?!")
+    number, *name_part, type_and_marks = row.split(" ")
+    if not name_part:
+        return int(number), Field("", type_and_marks, INLINE)
+    type_ = type_and_marks.rstrip("?!")
     shape = _SHAPES.get(type_[0], ONE)
     inner = type_ if shape == ONE else type_[1:-1]
-    return int(number), Field(named[0], inner, shape, holds.endswith("?"), holds.endswith("!"))
+    return int(number), Field(
+        name_part[0], inner, shape, type_and_marks.endswith("?"), type_and_marks.endswith("!")
+    )
 
 
 def message_of(api_version: str, kind: str) -> str | None:
@@ -106,42 +108,42 @@ def read_message(content: bytes) -> dict[str, Any]:
     message = message_of(version, kind)
     if message is None:
         raise ApiError(415, NOT_IN_PROTOBUF.format(kind=kind[:80]))
-    named = {name: text for name, text in (("apiVersion", version), ("kind", kind)) if text}
-    return {**named, **_read(_bytes(envelope.get(_RAW, b"")), message)}
+    kind_fields = {name: text for name, text in (("apiVersion", version), ("kind", kind)) if text}
+    return {**kind_fields, **_read(_bytes(envelope.get(_RAW, b"")), message)}
 
 
 def _read(content: bytes, message: str) -> dict[str, Any]:
     fields = fields_of_message(message)
-    found: dict[str, Any] = {field.name: ZEROS[field.type] for field in fields.values() if field.always}
+    manifest: dict[str, Any] = {field.name: ZEROS[field.type] for field in fields.values() if field.always}
     for number, raw in _entries(content):
         field = fields.get(number)
         if field is None:
             _refuse_unknown(message, {number})
         else:
-            _take(found, field, raw)
-    return found
+            _add_field(manifest, field, raw)
+    return manifest
 
 
-def _take(found: dict[str, Any], field: Field, raw: int | bytes) -> None:
+def _add_field(manifest: dict[str, Any], field: Field, raw: int | bytes) -> None:
     if field.shape == INLINE:
-        found.update(_read(_bytes(raw), field.type))
+        manifest.update(_read(_bytes(raw), field.type))
     elif field.shape == LIST:
-        found.setdefault(field.name, []).append(_value(raw, field.type))
+        manifest.setdefault(field.name, []).append(_value(raw, field.type))
     elif field.shape == MAPPING:
         entry = dict(_entries(_bytes(raw)))
         _refuse_unknown("an entry of a mapping", entry.keys() - {_KEY, _VALUE})
         key = _text(_bytes(entry.get(_KEY, b"")))
-        found.setdefault(field.name, {})[key] = _value(entry.get(_VALUE, b""), field.type)
+        manifest.setdefault(field.name, {})[key] = _value(entry.get(_VALUE, b""), field.type)
     else:
         value = _value(raw, field.type)
-        if isinstance(value, dict) and isinstance(found.get(field.name), dict):
+        if isinstance(value, dict) and isinstance(manifest.get(field.name), dict):
             # A message in two parts is merged.
-            found[field.name].update(value)
+            manifest[field.name].update(value)
         elif field.always or (field.optional and value is not None) or value not in (None, "", 0, False, {}):
-            found[field.name] = value
+            manifest[field.name] = value
         else:
             # The last one counts.
-            found.pop(field.name, None)
+            manifest.pop(field.name, None)
 
 
 def _value(raw: int | bytes, type_: str) -> Any:

@@ -105,11 +105,11 @@ class _Parser:
     place: int = 0
 
     def requirements(self) -> list[Requirement]:
-        found: list[Requirement] = []
+        terms: list[Requirement] = []
         while self._next != _END:
             if self._next != "!" and not _is_name(self._next):
                 raise ApiError(400, f"found '{self._next}', expected: !, identifier, or 'end of string'")
-            found.append(self._requirement())
+            terms.append(self._requirement())
             token = self._take()
             if token == _END:
                 break
@@ -117,7 +117,7 @@ class _Parser:
                 raise ApiError(400, f"found '{token}', expected: ',' or 'end of string'")
             if self._next != "!" and not _is_name(self._next):
                 raise ApiError(400, f"found '{self._next}', expected: identifier after ','")
-        return found
+        return terms
 
     @property
     def _next(self) -> str:
@@ -161,16 +161,16 @@ class _Parser:
         opening = self._take()
         if opening != "(":
             raise ApiError(400, f"{UNREADABLE}found '{opening}' expected: '('")
-        found = [""] if self._next in (")", ",") else []
+        values = [""] if self._next in (")", ",") else []
         while True:
             token = self._take()
             if token == ")":
-                return found
+                return values
             if token == ",":
                 if self._next in (",", ")"):
-                    found.append("")
+                    values.append("")
             elif _is_name(token):
-                found.append(token)
+                values.append(token)
                 if self._next not in (",", ")"):
                     raise ApiError(400, f"{UNREADABLE}found '{self._next}', expected: ',' or ')'")
             else:
@@ -221,7 +221,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ListOptions:
     selection: Selection
     limit: int | None = None
     position: int | None = None
@@ -232,7 +232,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchRequest:
+class WatchOptions:
     selection: Selection
     position: int | None = None
     """None: from the present state, which is sent first."""
@@ -242,7 +242,7 @@ class WatchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteOptions:
     dry_run: bool
     validation: FieldValidation
     force: bool = False
@@ -253,7 +253,7 @@ def is_watch(query: Query) -> bool:
     return "watch" in query and _flag(query, "watch")
 
 
-def listing(query: Query, resource: Resource) -> Listing:
+def list_options(query: Query, resource: Resource) -> ListOptions:
     chosen, limit = selection(query, resource), max(_number(query, "limit"), 0)
     _number(query, "timeoutSeconds")
     _check_list_options(query, watch=False)
@@ -262,14 +262,14 @@ def listing(query: Query, resource: Resource) -> Listing:
         first, after = read_token(token)
         if position:
             raise ApiError(400, "specifying resource version is not allowed when using continue")
-        return Listing(selection=chosen, limit=limit or None, position=first, match=Match.EXACT, after=after)
+        return ListOptions(selection=chosen, limit=limit or None, position=first, match=Match.EXACT, after=after)
     match = Match(query["resourceVersionMatch"]) if query.get("resourceVersionMatch") else None
-    return Listing(selection=chosen, limit=limit or None, position=position or None, match=match)
+    return ListOptions(selection=chosen, limit=limit or None, position=position or None, match=match)
 
 
-def watching(query: Query, resource: Resource) -> WatchRequest:
+def watch_options(query: Query, resource: Resource) -> WatchOptions:
     _check_list_options(query, watch=True)
-    return WatchRequest(
+    return WatchOptions(
         selection=selection(query, resource),
         position=_version(query, single=True) or None,
         bookmarks="allowWatchBookmarks" in query and _flag(query, "allowWatchBookmarks"),
@@ -280,29 +280,31 @@ def watching(query: Query, resource: Resource) -> WatchRequest:
 
 def _check_list_options(query: Query, *, watch: bool) -> None:
     """Which options may be combined, as in Kubernetes; ApiError 422."""
-    at, found = "resourceVersionMatch", list[FieldError]()
-    match, version = query.get(at, ""), query.get("resourceVersion", "")
+    option, errors = "resourceVersionMatch", list[FieldError]()
+    match, version = query.get(option, ""), query.get("resourceVersion", "")
     initial = "sendInitialEvents" in query
     if watch:
         if match and not initial:
-            found.append(forbidden(at, f"{at} is forbidden for watch unless sendInitialEvents is provided"))
+            errors.append(
+                forbidden(option, f"{option} is forbidden for watch unless sendInitialEvents is provided")
+            )
         elif initial and match != Match.NOT_OLDER:
-            found.append(forbidden(at, f"sendInitialEvents requires setting {at} to NotOlderThan"))
+            errors.append(forbidden(option, f"sendInitialEvents requires setting {option} to NotOlderThan"))
         if query.get("continue"):
-            found.append(forbidden("continue", "continue is forbidden for watch"))
+            errors.append(forbidden("continue", "continue is forbidden for watch"))
     else:
         if match and not version:
-            found.append(forbidden(at, f"{at} is forbidden unless resourceVersion is provided"))
+            errors.append(forbidden(option, f"{option} is forbidden unless resourceVersion is provided"))
         if match and query.get("continue"):
-            found.append(forbidden(at, f"{at} is forbidden when continue is provided"))
+            errors.append(forbidden(option, f"{option} is forbidden when continue is provided"))
         if match and match not in tuple(Match):
-            found.append(unsupported(at, match[:80], (*sorted(Match), "")))
+            errors.append(unsupported(option, match[:80], (*sorted(Match), "")))
         if match == Match.EXACT and version == "0":
-            found.append(forbidden(at, f'{at} "exact" is forbidden for resourceVersion "0"'))
+            errors.append(forbidden(option, f'{option} "exact" is forbidden for resourceVersion "0"'))
         if initial:
-            found.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    if found:
-        raise invalid_options("ListOptions", *found)
+            errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if errors:
+        raise invalid_options("ListOptions", *errors)
 
 
 def least_version(query: Query) -> int | None:
@@ -315,29 +317,29 @@ def field_manager(query: Query, agent: str) -> str:
     return query.get("fieldManager") or agent.partition("/")[0][:MANAGER_MAX] or "unknown"
 
 
-def writing(query: Query, options: str, *, apply: bool = False) -> Writing:
-    """`options` is Kubernetes' name: CreateOptions, UpdateOptions or PatchOptions."""
-    given = query.get("fieldValidation") or FieldValidation.WARN
-    found: list[FieldError] = []
+def write_options(query: Query, kind: str, *, apply: bool = False) -> WriteOptions:
+    """`kind` is Kubernetes' name for the options: CreateOptions, UpdateOptions or PatchOptions."""
+    validation = query.get("fieldValidation") or FieldValidation.WARN
+    errors: list[FieldError] = []
     if apply and not query.get("fieldManager"):
-        found.append(required("fieldManager", "is required for apply patch"))
-    if options == "PatchOptions" and "force" in query and not apply:
-        found.append(forbidden("force", "may not be specified for non-apply patch"))
+        errors.append(required("fieldManager", "is required for apply patch"))
+    if kind == "PatchOptions" and "force" in query and not apply:
+        errors.append(forbidden("force", "may not be specified for non-apply patch"))
     if len(query.get("fieldManager", "").encode()) > MANAGER_MAX:
-        found.append(too_long("fieldManager", MANAGER_MAX))
-    if given not in tuple(FieldValidation):
-        found.append(unsupported("fieldValidation", given[:80], ("", *sorted(FieldValidation))))
-    if found:
-        raise invalid_options(options, *found)
+        errors.append(too_long("fieldManager", MANAGER_MAX))
+    if validation not in tuple(FieldValidation):
+        errors.append(unsupported("fieldValidation", validation[:80], ("", *sorted(FieldValidation))))
+    if errors:
+        raise invalid_options(kind, *errors)
     force = apply and "force" in query and _flag(query, "force")
-    return Writing(dry_run(query.get("dryRun"), options), FieldValidation(given), force)
+    return WriteOptions(dry_run(query.get("dryRun"), kind), FieldValidation(validation), force)
 
 
-def dry_run(given: str | None, options: str) -> bool:
-    if not given:
+def dry_run(value: str | None, kind: str) -> bool:
+    if not value:
         return False
-    if given != "All":
-        raise invalid_options(options, unsupported("dryRun", [given[:80]], ("All",)))
+    if value != "All":
+        raise invalid_options(kind, unsupported("dryRun", [value[:80]], ("All",)))
     return True
 
 
@@ -369,7 +371,7 @@ def _is_key(value: object) -> bool:
 
 
 def _version(query: Query, *, single: bool = False) -> int | None:
-    """`single`: for one object, or a watch; there Kubernetes answers 500 to what it calls invalid in a list."""
+    """`single`: for one object, or a watch: there Kubernetes answers 500, and 400 for a list."""
     text = query.get("resourceVersion", "")
     if not text:
         return None

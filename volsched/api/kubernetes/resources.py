@@ -34,7 +34,7 @@ def as_core_event(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**{_CORE_NAMES.get(name, name): value for name, value in event.items()}, "apiVersion": _CORE_VERSION}
 
 
-# Beside those of the log there are two sorts that kube-scheduler and kube-controller-manager request: leases,
+# Beside the kinds of the log there are others that kube-scheduler and kube-controller-manager request: leases,
 # which are stored outside the log, and kinds that they list before they start and that are always empty here.
 
 CORE = ""
@@ -130,7 +130,7 @@ def _resource(kind: Kind) -> Resource:
     return Resource(kind, NOUN_OF_KIND[kind.name], named.plural, named.singular)
 
 
-def _apart(
+def _resource_outside_log(
     name: str, api_version: str, plural: str, *, namespaced: bool = True, kept: Kept = Kept.NOT
 ) -> Resource:
     return Resource(
@@ -141,14 +141,14 @@ def _apart(
 _EVENTS = Resource(
     Kind("Event", EVENTS_VERSION, True, KINDS["Event"].values), NOUN_OF_KIND["Event"], "events", "event"
 )
-LEASES = _apart("Lease", "coordination.k8s.io/v1", "leases", kept=Kept.BESIDE)
+LEASES = _resource_outside_log("Lease", "coordination.k8s.io/v1", "leases", kept=Kept.BESIDE)
 _EMPTY = (
-    _apart("ReplicationController", "v1", "replicationcontrollers"),
-    _apart("ReplicaSet", "apps/v1", "replicasets"),
-    _apart("ResourceClaim", "resource.k8s.io/v1", "resourceclaims"),
-    _apart("ResourceSlice", "resource.k8s.io/v1", "resourceslices", namespaced=False),
-    _apart("DeviceClass", "resource.k8s.io/v1", "deviceclasses", namespaced=False),
-    _apart("DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", namespaced=False),
+    _resource_outside_log("ReplicationController", "v1", "replicationcontrollers"),
+    _resource_outside_log("ReplicaSet", "apps/v1", "replicasets"),
+    _resource_outside_log("ResourceClaim", "resource.k8s.io/v1", "resourceclaims"),
+    _resource_outside_log("ResourceSlice", "resource.k8s.io/v1", "resourceslices", namespaced=False),
+    _resource_outside_log("DeviceClass", "resource.k8s.io/v1", "deviceclasses", namespaced=False),
+    _resource_outside_log("DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", namespaced=False),
 )
 """What kube-scheduler lists before it starts; it waits for each of them without limit."""
 RESOURCES = (*(_resource(kind) for kind in KINDS.values()), _EVENTS, LEASES, *_EMPTY)
@@ -254,7 +254,7 @@ def _segments(raw: str) -> list[str] | None:
     if parts[0] != "" or len(parts) < 2:
         return None
     parts = parts[1:]
-    # One slash at the end is a habit; two of them, or one in the middle, mean an empty name.
+    # One slash at the end is common; two of them, or one in the middle, mean an empty name.
     if len(parts) > 1 and parts[-1] == "":
         parts.pop()
     try:

@@ -48,15 +48,15 @@ FULL_RETRY_SECONDS = 10
 UNANSWERED = "the database does not answer; try again later"
 UNSERVED = "the server could not find the requested resource"
 IN_CONTAINERS = frozenset({"attach", "exec", "ephemeralcontainers", "log", "portforward", "proxy"})
-"""What a kubelet does for a pod."""
+"""Subresources that a kubelet serves for its pods."""
 
 
 def unserved(path: str) -> str:
-    """What to say of a path that leads nowhere here."""
-    asked = path.rstrip("/").split("/")
-    if len(asked) > 2 and asked[-3] == "pods" and asked[-1] in IN_CONTAINERS:
+    """The message for a path that is not served."""
+    segments = path.rstrip("/").split("/")
+    if len(segments) > 2 and segments[-3] == "pods" and segments[-1] in IN_CONTAINERS:
         return (
-            f"pods/{asked[-1]} is not served: volsched places pods and binds volumes, and runs no containers; "
+            f"pods/{segments[-1]} is not served: volsched places pods and binds volumes, and runs no containers; "
             "see what became of the pod with kubectl describe pod or volsched history pod"
         )
     return UNSERVED
@@ -66,7 +66,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 UNEXPLAINED = ""
 """The reason of errors that Kubernetes passes through, always with code 500."""
 OPTIONS_GROUP = "meta.k8s.io"
-_CALLED = {"uid": "UID", "resourceVersion": "ResourceVersion"}
+_PRECONDITIONS = {"uid": "UID", "resourceVersion": "ResourceVersion"}
 """A precondition of a client → Kubernetes' name for it in the answer."""
 INTERNAL = "the server failed to carry the request out; its log says why"
 
@@ -113,22 +113,22 @@ def error_of(error: Exception, target: RequestTarget, *, deletion: bool = False)
         case NotFoundError():
             return not_found(target)
         case AlreadyExistsError():
-            message = f'{_qualified(target)} "{target.name}" already exists'
+            message = f'{_qualified_plural(target)} "{target.name}" already exists'
             return ApiError(409, message, reason="AlreadyExists", details=_details(target))
         case FieldsOwnedError():
-            return _owned(error)
+            return _fields_owned(error)
         case UntypedPatchError():
             return ApiError(500, str(error), reason=UNEXPLAINED)
         case DisruptionError():
-            return _disrupted(error)
+            return _disruption_refused(error)
         case SeveralBudgetsError():
             return ApiError(500, str(error), reason=UNEXPLAINED)
         case UnboundError():
             return _conflict(target, str(error), f"{target.resource.plural}/binding")
-        case ConflictError() if error.field in _CALLED:
+        case ConflictError() if error.field in _PRECONDITIONS:
             return _precondition(error, target, deletion=deletion)
         case ConflictError():
-            return _conflict(target, MODIFIED, _qualified(target))
+            return _conflict(target, MODIFIED, _qualified_plural(target))
         case InvalidError():
             return invalid(target, error.defects)
         case ForbiddenError():
@@ -139,7 +139,7 @@ def error_of(error: Exception, target: RequestTarget, *, deletion: bool = False)
             return store_error(error)
 
 
-def _owned(error: FieldsOwnedError) -> ApiError:
+def _fields_owned(error: FieldsOwnedError) -> ApiError:
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {it.owner}", "field": it.field}
         for it in error.conflicts
@@ -147,38 +147,39 @@ def _owned(error: FieldsOwnedError) -> ApiError:
     return ApiError(409, str(error), details={"causes": causes})
 
 
-def _disrupted(error: DisruptionError) -> ApiError:
+def _disruption_refused(error: DisruptionError) -> ApiError:
     later = {"retryAfterSeconds": error.seconds} if error.seconds else {}
     cause = {"reason": "DisruptionBudget", "message": error.why}
     return ApiError(429, str(error), details={"causes": [cause], **later})
 
 
-def _conflict(target: RequestTarget, why: str, what: str) -> ApiError:
-    message = f'Operation cannot be fulfilled on {what} "{target.name}": {why}'
+def _conflict(target: RequestTarget, why: str, resource: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {resource} "{target.name}": {why}'
     return ApiError(409, message, details=_details(target))
 
 
 def _precondition(error: ConflictError, target: RequestTarget, *, deletion: bool) -> ApiError:
     """Kubernetes has one message for deletions, one for updates of another version, and its store's otherwise."""
-    called = _CALLED[error.field]
+    condition = _PRECONDITIONS[error.field]
     if deletion and target.resource.kind.name == NAMESPACE and error.field == "uid":
         why = f"Precondition failed: UID in precondition: {error.wanted}, UID in object meta: {error.have}"
-        return _conflict(target, why, _qualified(target))
+        return _conflict(target, why, _qualified_plural(target))
     if deletion or target.subresource == EVICTION:
         became = "deleted and then recreated" if error.field == "uid" else "modified"
         why = (
-            f"the {called} in the precondition ({error.wanted}) does not match the {called} in record "
+            f"the {condition} in the precondition ({error.wanted}) does not match the {condition} in record "
             f"({error.have}). The object might have been {became}"
         )
         return _conflict(target, why, group_kind(target))
     if error.field == "resourceVersion" and target.subresource != BINDING:
-        return _conflict(target, MODIFIED, _qualified(target))
+        return _conflict(target, MODIFIED, _qualified_plural(target))
     place = "/".join(part for part in (target.resource.plural, target.namespace, target.name) if part)
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: "
-        f"Precondition failed: {called} in precondition: {error.wanted}, {called} in object meta: {error.have}"
+        f"Precondition failed: {condition} in precondition: {error.wanted}, "
+        f"{condition} in object meta: {error.have}"
     )
-    return _conflict(target, why, _qualified(target))
+    return _conflict(target, why, _qualified_plural(target))
 
 
 def forbidden(target: RequestTarget, error: ForbiddenError) -> ApiError:
@@ -190,7 +191,7 @@ def forbidden(target: RequestTarget, error: ForbiddenError) -> ApiError:
             "field": "metadata.namespace",
         }
         details["causes"] = [cause]
-    return ApiError(403, f'{_qualified(target)} "{target.name}" is forbidden: {error}', details=details)
+    return ApiError(403, f'{_qualified_plural(target)} "{target.name}" is forbidden: {error}', details=details)
 
 
 def store_error(error: Exception) -> ApiError:
@@ -221,7 +222,7 @@ def store_error(error: Exception) -> ApiError:
 
 
 def not_found(target: RequestTarget) -> ApiError:
-    return ApiError(404, f'{_qualified(target)} "{target.name}" not found', details=_details(target))
+    return ApiError(404, f'{_qualified_plural(target)} "{target.name}" not found', details=_details(target))
 
 
 def invalid(target: RequestTarget, defects: Sequence[Defect | FieldError]) -> ApiError:
@@ -234,7 +235,7 @@ def invalid_options(kind: str, *errors: FieldError) -> ApiError:
 
 
 def invalid_object(
-    what: str, name: str, defects: Sequence[Defect | FieldError], details: Mapping[str, Any]
+    qualified_kind: str, name: str, defects: Sequence[Defect | FieldError], details: Mapping[str, Any]
 ) -> ApiError:
     causes = [
         {
@@ -244,19 +245,19 @@ def invalid_object(
         }
         for it in defects
     ]
-    told = ", ".join(str(defect) for defect in defects)
-    message = f'{what} "{name}" is invalid: ' + (told if len(defects) == 1 else f"[{told}]")
-    return ApiError(422, message, details={**details, "kind": what.split(".")[0], "causes": causes})
+    errors = ", ".join(str(defect) for defect in defects)
+    message = f'{qualified_kind} "{name}" is invalid: ' + (errors if len(defects) == 1 else f"[{errors}]")
+    return ApiError(422, message, details={**details, "kind": qualified_kind.split(".")[0], "causes": causes})
 
 
 def expired(message: str) -> ApiError:
     return ApiError(410, message)
 
 
-def too_large_version(asked: int, head: int) -> ApiError:
+def too_large_version(version: int, head: int) -> ApiError:
     """Kubernetes' message: clients look for the cause, and list without a version."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    message = f"Timeout: Too large resource version: {asked}, current: {head}"
+    message = f"Timeout: Too large resource version: {version}, current: {head}"
     return ApiError(504, message, details={"causes": [cause], "retryAfterSeconds": RETRY_AFTER_SECONDS})
 
 
@@ -265,7 +266,7 @@ def group_kind(target: RequestTarget) -> str:
     return f"{resource.kind.name}.{resource.group}" if resource.group else resource.kind.name
 
 
-def _qualified(target: RequestTarget) -> str:
+def _qualified_plural(target: RequestTarget) -> str:
     resource = target.resource
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 

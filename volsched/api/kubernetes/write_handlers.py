@@ -32,13 +32,13 @@ from volsched.api.kubernetes.negotiation import (
 )
 from volsched.api.kubernetes.queries import (
     FieldValidation,
-    Listing,
+    ListOptions,
     Query,
     dry_run,
     field_manager,
     least_version,
     selection,
-    writing,
+    write_options,
 )
 from volsched.api.kubernetes.read_handlers import read_one, read_page
 from volsched.api.kubernetes.resources import STATUS, RequestTarget
@@ -72,31 +72,33 @@ ANSWERED_WITH_STATUS = frozenset({"Node", "Namespace", "Event", "StatefulSet", "
 
 
 async def create(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
-    asked = writing(query, "CreateOptions")
-    manifest, warnings = await services.work(body.heavy, _created, target, body, asked.validation)
-    named = replace(target, name=str(manifest["metadata"].get("name", "")))
+    options = write_options(query, "CreateOptions")
+    manifest, warnings = await services.work(body.heavy, _manifest_to_create, target, body, options.validation)
+    created = replace(target, name=str(manifest["metadata"].get("name", "")))
     try:
-        kind, key = named.resource.kind.name, named.key
+        kind, key = created.resource.kind.name, created.key
         author = services.author(field_manager(query, body.agent))
-        around = await services.surroundings(Subject(kind, key, manifest))
-        write = door.create(kind, manifest, author, uid=services.new_uid(), key=key, around=around)
-        written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
+        context = await services.surroundings(Subject(kind, key, manifest))
+        write = door.create(kind, manifest, author, uid=services.new_uid(), key=key, around=context)
+        written = await services.write(write, dry_run=options.dry_run, heavy=body.heavy)
     except Exception as error:
-        raise error_of(error, named) from error
+        raise error_of(error, created) from error
     return HttpAnswer(target.resource.as_shown(written.manifest), 201, warnings)
 
 
-def _created(target: RequestTarget, body: RequestBody, validation: FieldValidation) -> tuple[Manifest, list[str]]:
+def _manifest_to_create(
+    target: RequestTarget, body: RequestBody, validation: FieldValidation
+) -> tuple[Manifest, list[str]]:
     """The object to be created, and the warnings."""
     kind = target.resource.kind
     raw = read_mapping(body.content, body_form(body.content_type), kind=kind.name)
     manifest = fitted(raw, target, new_suffix=_suffix())
     check_types(kind, manifest)
     manifest = target.resource.as_stored(manifest)
-    if target.resource.has_own_form and (found := new_event_errors(manifest)):
-        # In words of the core group: that is how it is stored.
+    if target.resource.has_own_form and (errors := new_event_errors(manifest)):
+        # The errors name the fields as in the core group, in whose form the event is stored.
         name = text_at(manifest["metadata"], "name")
-        raise invalid_object(kind.name, name, found, {"name": name})
+        raise invalid_object(kind.name, name, errors, {"name": name})
     if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
         # A resourceVersion refers to an existing object.
         raise ApiError(500, "resourceVersion should not be set on objects to be created", reason=UNEXPLAINED)
@@ -104,22 +106,24 @@ def _created(target: RequestTarget, body: RequestBody, validation: FieldValidati
 
 
 async def update(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
-    asked = writing(query, "UpdateOptions")
-    manifest, warnings = await services.work(body.heavy, _updated, target, body, asked.validation)
+    options = write_options(query, "UpdateOptions")
+    manifest, warnings = await services.work(body.heavy, _manifest_to_update, target, body, options.validation)
     write = door.update(
         target.resource.kind.name,
         manifest,
         services.author(field_manager(query, body.agent), target.subresource),
         key=target.key,
         status=target.subresource == STATUS,
-        around=await _around_change(services, target),
+        around=await _context_of_change(services, target),
         reworks=True,
     )
-    written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
+    written = await services.write(write, dry_run=options.dry_run, heavy=body.heavy)
     return HttpAnswer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
-def _updated(target: RequestTarget, body: RequestBody, validation: FieldValidation) -> tuple[Manifest, list[str]]:
+def _manifest_to_update(
+    target: RequestTarget, body: RequestBody, validation: FieldValidation
+) -> tuple[Manifest, list[str]]:
     kind = target.resource.kind
     raw = read_mapping(body.content, body_form(body.content_type), kind=kind.name)
     manifest = fitted(raw, target)
@@ -130,7 +134,7 @@ def _updated(target: RequestTarget, body: RequestBody, validation: FieldValidati
     return target.resource.as_stored(manifest), field_warnings(kind, raw, validation)
 
 
-async def _around_change(services: Services, target: RequestTarget) -> AdmissionContext:
+async def _context_of_change(services: Services, target: RequestTarget) -> AdmissionContext:
     changes = target.subresource is None
     return await services.surroundings(Subject(target.resource.kind.name, target.key, None, changes=changes))
 
@@ -139,25 +143,25 @@ async def patch(services: Services, target: RequestTarget, query: Query, body: R
     form = patch_form(body.content_type)
     if form == APPLY_PATCH:
         return await _apply(services, target, query, body)
-    asked = writing(query, "PatchOptions")
-    given = await services.work(body.heavy, read_patch, body.content, form)
+    options = write_options(query, "PatchOptions")
+    changes = await services.work(body.heavy, read_patch, body.content, form)
     resource, kind = target.resource, target.resource.kind
     warnings: list[str] = []
 
     def change(manifest: Manifest) -> Manifest:
         before = resource.as_shown(manifest)
-        made = patched(before, given, form, kind)
-        shown = go_text(given) if form == STRATEGIC_PATCH else made
-        check_patched_kind(kind, made, shown)
-        wanted = fitted(made, target)
+        result = patched(before, changes, form, kind)
+        shown = go_text(changes) if form == STRATEGIC_PATCH else result
+        check_patched_kind(kind, result, shown)
+        wanted = fitted(result, target)
         check_types(kind, wanted, before, shown=shown)
-        warnings[:] = field_warnings(kind, wanted, asked.validation, before, shown=shown)
+        warnings[:] = field_warnings(kind, wanted, options.validation, before, shown=shown)
         return resource.as_stored(wanted)
 
-    status, around = target.subresource == STATUS, await _around_change(services, target)
+    status, context = target.subresource == STATUS, await _context_of_change(services, target)
     author = services.author(field_manager(query, body.agent), target.subresource)
-    write = door.patch(kind.name, target.key, change, author, status=status, around=around)
-    written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
+    write = door.patch(kind.name, target.key, change, author, status=status, around=context)
+    written = await services.write(write, dry_run=options.dry_run, heavy=body.heavy)
     return HttpAnswer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
@@ -165,15 +169,15 @@ async def _apply(services: Services, target: RequestTarget, query: Query, body: 
     """Server-side apply."""
     if target.resource.has_own_form:
         raise ApiError(415, "events of this group cannot be applied; apply those of v1")
-    asked = writing(query, "PatchOptions", apply=True)
+    options = write_options(query, "PatchOptions", apply=True)
     kind, status = target.resource.kind, target.subresource == STATUS
     manifest = await services.work(body.heavy, applied_manifest, body, target)
     subject = Subject(kind.name, target.key, manifest, changes=not status)
     write = door.apply_server_side(
         kind.name, target.key, manifest, services.author(field_manager(query, body.agent), target.subresource),
-        uid=services.new_uid(), force=asked.force, status=status, around=await services.surroundings(subject),
+        uid=services.new_uid(), force=options.force, status=status, around=await services.surroundings(subject),
     )  # fmt: skip
-    written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
+    written = await services.write(write, dry_run=options.dry_run, heavy=body.heavy)
     event = write.admitted.event
     return HttpAnswer(written.manifest, 201 if event is not None and is_creation(event) else 200)
 
@@ -182,7 +186,7 @@ async def delete(services: Services, target: RequestTarget, query: Query, body: 
     options = await services.work(body.heavy, _options, query, body)
     conditions = options.get("preconditions", {})
     uid, version = conditions.get("uid"), conditions.get("resourceVersion")
-    grace = grace_asked(options, query)
+    grace = grace_period(options, query)
     write = door.delete(
         target.resource.kind.name, target.key, services.author(), uid=uid, version=version, grace=grace,
         dependents=_dependents(options),
@@ -197,46 +201,46 @@ async def delete_collection(
     services: Services, target: RequestTarget, query: Query, body: RequestBody
 ) -> HttpAnswer:
     options = await services.work(body.heavy, _options, query, body)
-    asked = Listing(selection=selection(query, target.resource))
-    found = await services.read(read_page, services.database, target, asked, now=services.clock())
+    listing = ListOptions(selection=selection(query, target.resource))
+    page = await services.read(read_page, services.database, target, listing, now=services.clock())
     deleted: list[Manifest] = []
-    for item in found.items:
+    for item in page.items:
         metadata = item.manifest["metadata"]
-        one = replace(target, namespace=metadata.get("namespace"), name=metadata["name"])
-        kind, uid = one.resource.kind.name, metadata.get("uid")
-        grace, dependents = grace_asked(options, query), _dependents(options)
-        write = door.delete(kind, one.key, services.author(), uid=uid, grace=grace, dependents=dependents)
+        item_target = replace(target, namespace=metadata.get("namespace"), name=metadata["name"])
+        kind, uid = item_target.resource.kind.name, metadata.get("uid")
+        grace, dependents = grace_period(options, query), _dependents(options)
+        write = door.delete(kind, item_target.key, services.author(), uid=uid, grace=grace, dependents=dependents)
         try:
             deleted.append((await services.write(write, dry_run=is_dry(query, options))).manifest)
         except Exception as error:
-            told = error_of(error, one)
-            # Gone already, or recreated by now: it was not ours to delete.
-            if told.code not in (404, 409):
-                raise told from error
+            api_error = error_of(error, item_target)
+            # Deleted or recreated meanwhile: a recreated object is not among those that were listed.
+            if api_error.code not in (404, 409):
+                raise api_error from error
     shown = list(map(target.resource.as_shown, deleted))
-    return HttpAnswer(object_list(target.resource, shown, {"resourceVersion": str(found.position)}))
+    return HttpAnswer(object_list(target.resource, shown, {"resourceVersion": str(page.position)}))
 
 
 async def bind(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     raw = await services.work(body.heavy, small_body, body, "Binding")
     check_kind(raw, "Binding", "v1", served="Binding")
-    named, metadata = fields_at(raw, "target"), fields_at(raw, "metadata")
+    node_reference, metadata = fields_at(raw, "target"), fields_at(raw, "metadata")
     if text_at(metadata, "name") != target.name:
         raise ApiError(400, "name in URL does not match name in Binding object")
-    node, kind = text_at(named, "name"), text_at(named, "kind")
+    node, kind = text_at(node_reference, "name"), text_at(node_reference, "kind")
     errors = [] if kind in ("", "Node") else [unsupported("target.kind", kind, ("Node", "<empty>"))]
     if not node:
         errors.append(required("target.name"))
     elif not errors:
         errors += each("target.name", node, dns_subdomain(node))
     if errors:
-        told = [str(error) for error in errors]
-        raise ApiError(500, told[0] if len(told) == 1 else f"[{', '.join(told)}]", reason=UNEXPLAINED)
+        texts = [str(error) for error in errors]
+        raise ApiError(500, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]", reason=UNEXPLAINED)
     uid, version = text_at(metadata, "uid") or None, text_at(metadata, "resourceVersion") or None
     notes = fields_at(metadata, "annotations")
     author = services.author()
     write = door.bind(target.key, node, author, expected_uid=uid, expected_version=version, notes=notes)
-    await services.write(write, dry_run=writing(query, "CreateOptions").dry_run)
+    await services.write(write, dry_run=write_options(query, "CreateOptions").dry_run)
     return HttpAnswer(success(target, None, code=201), 201)
 
 
@@ -252,17 +256,17 @@ def _options(query: Query, body: RequestBody) -> Mapping[str, Any]:
     if body.content.strip():
         options = small_body(body, "DeleteOptions")
         if options.get("kind", "DeleteOptions") != "DeleteOptions":
-            told = f'no kind "{str(options["kind"])[:80]}" is registered for version "v1" in scheme "{_SCHEME}"'
-            raise ApiError(400, told)
+            problem = f'no kind "{str(options["kind"])[:80]}" is registered for version "v1" in scheme "{_SCHEME}"'
+            raise ApiError(400, problem)
     return deletion_options(query, options)
 
 
 def deletion_options(query: Query, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options, if they can be parsed; the policy for dependents under one name."""
+    """The checked options, with the policy for dependents under one name; ApiError where they cannot be parsed."""
     conditions = options.get("preconditions", {})
     if not isinstance(conditions, dict) or not all(isinstance(it, str) for it in conditions.values()):
         raise ApiError(400, "preconditions: uid and resourceVersion are strings")
-    grace_asked(options, query)
+    grace_period(options, query)
     policy = options.get("propagationPolicy") or query.get("propagationPolicy")
     orphans = options.get("orphanDependents") or query.get("orphanDependents", "false") not in ("", "0", "false")
     at = "propagationPolicy"
@@ -278,24 +282,21 @@ def _dependents(options: Mapping[str, Any]) -> door.Dependents:
     return door.Dependents(options.get("propagationPolicy") or door.Dependents.BACKGROUND)
 
 
-def grace_asked(options: Mapping[str, Any], query: Query) -> int | None:
-    """The grace period of a pod; None: the pod's own.
-
-    A request with an unreadable grace period may not be meant as a deletion.
-    """
-    given, in_query = options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds")
+def grace_period(options: Mapping[str, Any], query: Query) -> int | None:
+    """The requested grace period; None: the pod's own. ApiError 400, and no deletion, where it cannot be read."""
+    in_body, in_query = options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds")
     if in_query is not None and not in_query.removeprefix("-").isdecimal():
         raise ApiError(400, f'strconv.ParseInt: parsing "{in_query[:80]}": invalid syntax')
-    if given is not None and type(given) is not int:
+    if in_body is not None and type(in_body) is not int:
         raise ApiError(400, "gracePeriodSeconds must be a whole number")
-    return given if given is not None or in_query is None else int(in_query)
+    return in_body if in_body is not None or in_query is None else int(in_query)
 
 
 def is_dry(query: Query, options: Mapping[str, Any]) -> bool:
-    given = options.get("dryRun") or [query.get("dryRun")]
-    if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str | None):
-        raise invalid_options("DeleteOptions", unsupported("dryRun", given, ("All",)))
-    return dry_run(given[0], "DeleteOptions")
+    values = options.get("dryRun") or [query.get("dryRun")]
+    if not isinstance(values, list) or len(values) != 1 or not isinstance(values[0], str | None):
+        raise invalid_options("DeleteOptions", unsupported("dryRun", values, ("All",)))
+    return dry_run(values[0], "DeleteOptions")
 
 
 def _suffix() -> str:
@@ -348,47 +349,49 @@ async def update_scale(services: Services, target: RequestTarget, query: Query, 
     form = body_form(body.content_type)
     raw = await services.work(body.heavy, read_mapping, body.content, form, kind=SCALE)
     check_kind(raw, SCALE, API, served=SCALE)
-    named = text_at(fields_at(raw, "metadata"), "name")
-    if named and named != target.name:
-        message = f"the name of the object ({named}) does not match the name on the URL ({target.name})"
+    name = text_at(fields_at(raw, "metadata"), "name")
+    if name and name != target.name:
+        message = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
         raise ApiError(400, message)
     manager = field_manager(query, body.agent)
-    return await _write(services, target, query, lambda _: raw, "UpdateOptions", manager=manager, heavy=body.heavy)
+    return await _write_scale(
+        services, target, query, lambda _: raw, "UpdateOptions", manager=manager, heavy=body.heavy
+    )
 
 
 async def patch_scale(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     form = patch_form(body.content_type)
     if form == APPLY_PATCH:
         raise ApiError(415, "a scale cannot be applied; apply spec.replicas of the object, or patch the scale")
-    given = await services.work(body.heavy, read_patch, body.content, form)
+    changes = await services.work(body.heavy, read_patch, body.content, form)
     # A scale has no lists that could be merged by a key.
     form = MERGE_PATCH if form == STRATEGIC_PATCH else form
 
     def change(scale: Manifest) -> Manifest:
-        return patched(scale, given, form, target.resource.kind)
+        return patched(scale, changes, form, target.resource.kind)
 
     manager = field_manager(query, body.agent)
-    return await _write(services, target, query, change, "PatchOptions", manager=manager, heavy=body.heavy)
+    return await _write_scale(services, target, query, change, "PatchOptions", manager=manager, heavy=body.heavy)
 
 
-def _check_uid(named: Mapping[str, Any], stateful_set: Manifest) -> None:
-    wanted, have = text_at(named, "uid"), uid(stateful_set)
+def _check_uid(metadata: Mapping[str, Any], stateful_set: Manifest) -> None:
+    wanted, have = text_at(metadata, "uid"), uid(stateful_set)
     if wanted and wanted != have:
         message = f"the set has uid {have}, not {wanted}: it was deleted and recreated"
         raise ConflictError(message, subject="StatefulSet", field="uid", wanted=wanted, have=have)
 
 
-async def _write(
+async def _write_scale(
     services: Services,
     target: RequestTarget,
     query: Query,
     change: Callable[[Manifest], Manifest],
-    options: str,
+    kind: str,
     *,
     manager: str,
     heavy: bool,
 ) -> HttpAnswer:
-    asked = writing(query, options)
+    options = write_options(query, kind)
 
     def scaled(stateful_set: Manifest) -> Manifest:
         scale = change(scale_of(stateful_set))
@@ -403,5 +406,5 @@ async def _write(
 
     author = services.author(manager, SUBRESOURCE)
     write = door.patch(target.resource.kind.name, target.key, scaled, author)
-    written = await services.write(write, dry_run=asked.dry_run, heavy=heavy)
+    written = await services.write(write, dry_run=options.dry_run, heavy=heavy)
     return HttpAnswer(scale_of(written.manifest))

@@ -17,7 +17,7 @@ from volsched.api.kubernetes.bodies import RequestBody
 from volsched.api.kubernetes.negotiation import HttpAnswer, wanted_form
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
 from volsched.api.limits import receive_body
-from volsched.api.questions.openapi import discovered
+from volsched.api.questions.openapi import discovery_document
 from volsched.api.questions.operations import Context, Operation, OperationRequest
 from volsched.api.questions.request_reader import error_of, matched, read_body, read_query, segments_of
 from volsched.api.questions.routes import OPERATIONS
@@ -34,7 +34,7 @@ NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _log = logging.getLogger("volsched.api")
 
 
-class Own:
+class OwnEndpoints:
     """For `/apis/volsched.io` and everything below."""
 
     def __init__(self, services: Services, metrics: HttpMetrics, configuration: Configuration) -> None:
@@ -51,12 +51,11 @@ class Own:
         resource = "none"
         try:
             raw = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "replace")
-            found = discovered(raw)
-            if found is not None:
+            document = discovery_document(raw)
+            if document is not None:
                 resource = "discovery"
-                answer = (
-                    HttpAnswer(found) if request.method in ("GET", "HEAD") else _told(ApiError(405, NOT_ALLOWED))
-                )
+                is_read = request.method in ("GET", "HEAD")
+                answer = HttpAnswer(document) if is_read else _error_answer(ApiError(405, NOT_ALLOWED))
             else:
                 operation, path = _operation(request.method, raw)
                 resource = operation.resource
@@ -69,8 +68,8 @@ class Own:
         await answer.response()(scope, receive, send)
 
     async def _serve(self, request: Request, operation: Operation, path: Mapping[str, str]) -> HttpAnswer:
-        given = dict(request.query_params)
-        _refuse_unserved(operation, given)
+        query = dict(request.query_params)
+        _refuse_unsupported(operation, query)
         body = None
         if operation.body is not None:
             limits = self._services.limits
@@ -78,9 +77,9 @@ class Own:
             content_type = request.headers.get("content-type")
             heavy = RequestBody(content, content_type).heavy
             body = await self._services.work(heavy, read_body, operation, content, content_type)
-        asked = OperationRequest(
+        operation_request = OperationRequest(
             path=path,
-            query=read_query(operation.query, given),
+            query=read_query(operation.query, query),
             actor=self._services.author().actor,
             now=self._services.clock(),
             body=body,
@@ -89,14 +88,14 @@ class Own:
             namespaces=_namespaces(current_caller()),
             unpacks="gzip" in request.headers.get("accept-encoding", ""),
         )
-        served = await self._in_turn(operation, asked)
+        answer = await self._in_turn(operation, operation_request)
         if operation.writes:
             self._services.committed()
-        return served
+        return answer
 
-    async def _in_turn(self, operation: Operation, asked: OperationRequest) -> HttpAnswer:
+    async def _in_turn(self, operation: Operation, request: OperationRequest) -> HttpAnswer:
         def serve() -> HttpAnswer:
-            return operation.serve(self._context, asked).spelled(packed=asked.unpacks)
+            return operation.serve(self._context, request).serialised(packed=request.unpacks)
 
         if operation.turn == "reader":
             return await self._services.read(serve)
@@ -108,7 +107,7 @@ class Own:
             limits = self._services.limits
             seconds = limits.hypothesis_seconds if operation.turn == "hypothesis" else limits.long_seconds
             try:
-                return self._sides.serve(OPERATIONS.index(operation), asked, seconds=seconds)
+                return self._sides.serve(OPERATIONS.index(operation), request, seconds=seconds)
             except UnsendableError:
                 return serve()
 
@@ -120,7 +119,7 @@ class Own:
             self._waiting -= 1
 
     def expect_questions(self) -> None:
-        """Somebody opens the console, whose first picture is a long question."""
+        """Called when the console is opened: its first page asks a long question."""
         with suppress(UnsendableError):
             self._sides.warm()
 
@@ -139,10 +138,10 @@ class Own:
         return self._services.writer.submit(command).result()
 
     def _failed(self, error: Exception, request: Request) -> HttpAnswer:
-        told = error_of(error)
-        if told.code == 500:
+        api_error = error_of(error)
+        if api_error.code == 500:
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return _told(told)
+        return _error_answer(api_error)
 
 
 def _namespaces(caller: Caller | None) -> frozenset[str] | None:
@@ -160,40 +159,40 @@ def _new_id() -> str:
 def _operation(method: str, raw: str) -> tuple[Operation, dict[str, str]]:
     """ApiError 404 for an unknown path, 405 for an unsupported method."""
     segments = segments_of(raw)
-    known = [] if segments is None else [(it, matched(it, segments)) for it in OPERATIONS]
-    here = [(it, path) for it, path in known if path is not None]
-    if not here:
+    candidates = [] if segments is None else [(it, matched(it, segments)) for it in OPERATIONS]
+    matches = [(it, path) for it, path in candidates if path is not None]
+    if not matches:
         raise ApiError(404, UNSERVED)
     wanted = "GET" if method == "HEAD" else method
-    found = next(((it, path) for it, path in here if it.method == wanted), None)
-    if found is None:
+    match = next(((it, path) for it, path in matches if it.method == wanted), None)
+    if match is None:
         raise ApiError(405, NOT_ALLOWED)
-    return found
+    return match
 
 
-def _refuse_unserved(operation: Operation, given: dict[str, str]) -> None:
+def _refuse_unsupported(operation: Operation, query: dict[str, str]) -> None:
     """An unsupported option that would change the answer is refused, not ignored."""
-    if given.get("watch", "false") not in ("false", "0"):
+    if query.get("watch", "false") not in ("false", "0"):
         raise ApiError(405, f"{operation.resource} cannot be watched; list them again")
-    if given.get("labelSelector", "").strip():
+    if query.get("labelSelector", "").strip():
         raise ApiError(400, f"{operation.resource} have no labels; leave labelSelector out")
-    if given.get("dryRun"):
+    if query.get("dryRun"):
         raise ApiError(422, "dryRun: Forbidden: these endpoints have none")
-    chosen = given.get("fieldSelector", "").strip()
+    chosen = query.get("fieldSelector", "").strip()
     if chosen:
         field, _, value = chosen.partition("=")
         if field != "metadata.name" or operation.action != "list" or "," in value or not value.strip("="):
             raise ApiError(400, f'field label not supported: "{chosen[:80]}" for {operation.resource}')
-        given["name"] = value.strip("=")
+        query["name"] = value.strip("=")
 
 
-def _key(given: str | None) -> str | None:
-    if given is None or given == "":
+def _key(header: str | None) -> str | None:
+    if header is None or header == "":
         return None
-    if len(given) > LONGEST_KEY or not given.isprintable():
+    if len(header) > LONGEST_KEY or not header.isprintable():
         raise ApiError(400, f"Idempotency-Key: longer than {LONGEST_KEY} characters, or not printable")
-    return given
+    return header
 
 
-def _told(error: ApiError) -> HttpAnswer:
+def _error_answer(error: ApiError) -> HttpAnswer:
     return HttpAnswer(error.status, error.code)

@@ -1,4 +1,4 @@
-"""Operators' actions: parked effects, leases taken from their holders, a part of the log as a file."""
+"""Operators' actions: retry or cancel parked effects, cancel bindings, release volumes, free leases."""
 
 from typing import Any
 
@@ -15,76 +15,78 @@ from volsched.log.reads.open_bindings import Parked, parked_effects
 from volsched.log.transaction import execute
 from volsched.pv_controller.rules.rollback import ReleaseRefusedError
 from volsched.pv_controller.sync import releasing
-from volsched.questions.get.effects import effect_name, one_called
+from volsched.questions.get.effects import effect_name, effect_named
 
 EVERY_PARKED = 100_000
 
 
-def retry(context: Context, asked: OperationRequest) -> HttpAnswer:
+def retry(context: Context, request: OperationRequest) -> HttpAnswer:
     """Due at once, with its attempts reset."""
-    parked = _parked(context, asked.path["name"])
-    sweep = Sweep(context.services.database, asked.actor)
-    if not sweep.retry(parked, asked.now, why=_why(asked)):
-        raise _not_parked(asked.path["name"])
-    return HttpAnswer(_done(parked, f"{parked.key} is queued again"))
+    parked = _parked_effect(context, request.path["name"])
+    sweep = Sweep(context.services.database, request.actor)
+    if not sweep.retry(parked, request.now, why=_optional_reason(request)):
+        raise _not_parked_error(request.path["name"])
+    return HttpAnswer(_effect_status(parked, f"{parked.key} is queued again"))
 
 
-def cancel(context: Context, asked: OperationRequest) -> HttpAnswer:
-    """Its binding is rolled back: what was written is undone, or kept with a reason."""
-    parked = _parked(context, asked.path["name"])
-    Sweep(context.services.database, asked.actor).cancel(parked, asked.now, why=_why(asked))
-    return HttpAnswer(_done(parked, f"{parked.key} is cancelled; its binding {parked.binding} ends without it"))
+def cancel(context: Context, request: OperationRequest) -> HttpAnswer:
+    """Its binding is rolled back: its writes are undone, or kept with a reason."""
+    parked = _parked_effect(context, request.path["name"])
+    Sweep(context.services.database, request.actor).cancel(parked, request.now, why=_optional_reason(request))
+    return HttpAnswer(
+        _effect_status(parked, f"{parked.key} is cancelled; its binding {parked.binding} ends without it")
+    )
 
 
-def _parked(context: Context, name: str) -> Parked:
+def _parked_effect(context: Context, name: str) -> Parked:
     with context.services.database.read() as connection:
         parked = parked_effects(connection, limit=EVERY_PARKED)
-    found = next((it for it in parked if effect_name(it.key) == name), None)
-    if found is None:
-        one_called(context.services.database, name)
-        raise _not_parked(name)
-    return found
+    effect = next((it for it in parked if effect_name(it.key) == name), None)
+    if effect is None:
+        effect_named(context.services.database, name)
+        raise _not_parked_error(name)
+    return effect
 
 
-def _not_parked(name: str) -> ApiError:
+def _not_parked_error(name: str) -> ApiError:
     return ApiError(409, f'effect "{name}" is not parked; only work that was given up is retried or cancelled')
 
 
-def _why(asked: OperationRequest) -> str | None:
-    assert isinstance(asked.body, Reason)
-    return asked.body.reason.strip() or None
+def _optional_reason(request: OperationRequest) -> str | None:
+    assert isinstance(request.body, Reason)
+    return request.body.reason.strip() or None
 
 
-def _done(parked: Parked, message: str) -> dict[str, Any]:
+def _effect_status(parked: Parked, message: str) -> dict[str, Any]:
     details = {"name": effect_name(parked.key), "group": "volsched.io", "kind": EFFECTS.plural}
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
     return status | {"details": details, "code": 200}
 
 
-# Undoing a binding, and giving a volume back.
+# Cancelling a binding, and releasing a volume.
 
 
-def cancel_binding(context: Context, asked: OperationRequest) -> HttpAnswer:
-    """As if it had failed: what was written is undone, or kept where it may hold data."""
-    name, why = asked.path["name"], _certain(asked)
+def cancel_binding(context: Context, request: OperationRequest) -> HttpAnswer:
+    """As if it had failed: its writes are undone, or kept where a volume may hold data."""
+    name, reason = request.path["name"], _required_reason(request)
     database = context.services.database
     with database.read() as connection:
         binding = look_at_head(connection).one("binding", name)
     if binding is None:
         raise ApiError(404, f'binding "{name}" is not in the store')
-    if not Sweep(database, asked.actor).cancel_binding(name, asked.now, why=why):
+    if not Sweep(database, request.actor).cancel_binding(name, request.now, why=reason):
         raise ApiError(409, f'binding "{name}" is not cancelled: it has ended, or its pod is being bound')
     return _success(f"binding {name} is cancelled, and is being undone")
 
 
-def release_volume(context: Context, asked: OperationRequest) -> HttpAnswer:
+def release_volume(context: Context, request: OperationRequest) -> HttpAnswer:
     """Refused while its claim exists, while it is bound, attached or in an open binding."""
-    name, why = asked.path["name"], _certain(asked)
+    name, reason = request.path["name"], _required_reason(request)
     database = context.services.database
-    command = releasing(database, name, reason=why, by=asked.actor, actor=asked.actor, now=asked.now)
+    command = releasing(database, name, reason=reason, by=request.actor, actor=request.actor, now=request.now)
     if command is None:
         raise ApiError(404, f'PersistentVolume "{name}" does not exist')
-    (outcome,) = execute(database, [command], now=asked.now)
+    (outcome,) = execute(database, [command], now=request.now)
     if isinstance(outcome, ConflictError):
         raise ApiError(409, f'PersistentVolume "{name}" was changed at this moment; look at it, and try again')
     if isinstance(outcome, ReleaseRefusedError):
@@ -94,12 +96,12 @@ def release_volume(context: Context, asked: OperationRequest) -> HttpAnswer:
     return _success(f"volume {name} is Available again")
 
 
-def _certain(asked: OperationRequest) -> str:
-    assert isinstance(asked.body, CertainReason)
-    why = asked.body.reason.strip()
-    if not why:
+def _required_reason(request: OperationRequest) -> str:
+    assert isinstance(request.body, CertainReason)
+    reason = request.body.reason.strip()
+    if not reason:
         raise ApiError(422, "reason: it is empty; say why, for those who ask later")
-    return why
+    return reason
 
 
 def _success(message: str) -> HttpAnswer:
@@ -111,11 +113,11 @@ def _success(message: str) -> HttpAnswer:
 # Taking a lease from a holder that blocks others without reason.
 
 
-def free_one(context: Context, asked: OperationRequest) -> HttpAnswer:
+def free_lease(context: Context, request: OperationRequest) -> HttpAnswer:
     """The old holder is refused from now on, and may acquire the lease again like any other."""
-    assert isinstance(asked.body, Reason)
-    name, reason = asked.path["name"], asked.body.reason.strip() or None
-    freed = free(context.services.database, name, actor=asked.actor, now=asked.now, reason=reason)
-    if freed is None:
+    assert isinstance(request.body, Reason)
+    name, reason = request.path["name"], request.body.reason.strip() or None
+    lease = free(context.services.database, name, actor=request.actor, now=request.now, reason=reason)
+    if lease is None:
         raise ApiError(409, f'nobody holds lease "{name}"; only what is held can be freed')
-    return _success(f"{name} is free; {freed.holder} held it in epoch {freed.epoch}")
+    return _success(f"{name} is free; {lease.holder} held it in epoch {lease.epoch}")

@@ -16,14 +16,17 @@ class Body(BaseModel):
 
 
 class ReservationSpec(Body):
-    """What is to be held, and for how long."""
+    """What is to be reserved, and for how long."""
 
     pod: str = Field(
         min_length=1, max_length=LONGEST_NAME, pattern=PLAIN_TEXT, description="A pod of the namespace."
     )
     podUID: str = Field(default="", max_length=LONGEST_NAME, pattern=PLAIN_TEXT)  # noqa: N815 - as Kubernetes spells it
     node: str = Field(
-        default="", max_length=LONGEST_NAME, pattern=PLAIN_TEXT, description="Only this node; else the best."
+        default="",
+        max_length=LONGEST_NAME,
+        pattern=PLAIN_TEXT,
+        description="Only this node; without it, the best one.",
     )
     ttlSeconds: int = Field(default=DEFAULT_SECONDS, ge=1, le=MOST_SECONDS)  # noqa: N815
 
@@ -33,7 +36,7 @@ class Reservation(Body):
     kind: str = "Reservation"
     metadata: dict[str, Any] = Field(default_factory=dict)
     spec: ReservationSpec
-    status: dict[str, Any] = Field(default_factory=dict, description="Ours: what is sent of it does not count.")
+    status: dict[str, Any] = Field(default_factory=dict, description="Set by the server; ignored in requests.")
 
 
 class Lease(Body):
@@ -41,7 +44,7 @@ class Lease(Body):
 
 
 class ReservationPatch(Body):
-    """A merge patch. Only the lease can be changed: from now on it is so long."""
+    """A merge patch. Only the lease can be changed: it ends so many seconds from now."""
 
     spec: Lease
 
@@ -51,12 +54,12 @@ class Renewal(Body):
 
 
 class CertainReason(Body):
-    """Why; nothing is done without it."""
+    """Why; required."""
 
     reason: str = Field(min_length=1, max_length=LONGEST_REASON, pattern=PLAIN_TEXT)
 
 
 class Reason(Body):
-    """Why; kept with what is done."""
+    """Why; recorded with the action."""
 
     reason: str = Field(default="", max_length=LONGEST_REASON, pattern=PLAIN_TEXT)

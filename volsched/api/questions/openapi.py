@@ -16,8 +16,8 @@ from volsched.questions.registry import API_VERSION
 PLACE = f"apis/{GROUP}/{VERSION}"
 _REF = "#/components/schemas/"
 _OBJECT: dict[str, Any] = {"type": "object"}
-SHAPED = (VolumeMap, LogTimeline)
-"""Answers whose types say what is in them."""
+TYPED_ANSWERS = (VolumeMap, LogTimeline)
+"""Answers whose schemas are made from their types."""
 ANYWHERE = (400, 401, 403, 404, 405, 406, 408, 410, 413, 415, 422, 429, 503)
 """Codes that any endpoint may answer with: a Status."""
 NAME = {
@@ -29,7 +29,7 @@ NAME = {
 IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Asked again with the same key, the first answer is given again.",
+    "description": "A repeated request with the same key gets the first answer again.",
     "schema": {"type": "string", "maxLength": 200, "pattern": "^[ -~]*$"},
 }
 
@@ -56,7 +56,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.method == "POST" and operation.answer == "Reservation" and operation.needs_body:
         parameters.append(IDEMPOTENCY)
     codes = sorted({*ANYWHERE, *operation.codes})
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "operationId": _id(operation),
         "summary": operation.about,
         "parameters": parameters,
@@ -69,12 +69,12 @@ def _operation(operation: Operation) -> dict[str, Any]:
     }
     if operation.body is not None:
         schema = {"$ref": f"{_REF}{operation.body.__name__}"}
-        told["requestBody"] = {"required": operation.needs_body, "content": {operation.media: {"schema": schema}}}
+        entry["requestBody"] = {"required": operation.needs_body, "content": {operation.media: {"schema": schema}}}
     kind = next((it for it in KINDS if it.plural == operation.resource), None)
     if operation.action and kind is not None:
-        told["x-kubernetes-action"] = operation.action
-        told["x-kubernetes-group-version-kind"] = _gvk(kind.title)
-    return told
+        entry["x-kubernetes-action"] = operation.action
+        entry["x-kubernetes-group-version-kind"] = _gvk(kind.title)
+    return entry
 
 
 def _parameter(param: Param) -> dict[str, Any]:
@@ -109,53 +109,58 @@ def _gvk(kind: str) -> dict[str, str]:
 
 def _bodies() -> dict[str, Any]:
     models = list(dict.fromkeys((it.body, "validation") for it in OPERATIONS if it.body is not None))
-    _, told = models_json_schema(models, ref_template=_REF + "{model}")  # type: ignore[arg-type]
-    found: dict[str, Any] = told["$defs"]
-    found["Reservation"]["x-kubernetes-group-version-kind"] = [_gvk("Reservation")]
-    return found
+    _, schema = models_json_schema(models, ref_template=_REF + "{model}")  # type: ignore[arg-type]
+    definitions: dict[str, Any] = schema["$defs"]
+    definitions["Reservation"]["x-kubernetes-group-version-kind"] = [_gvk("Reservation")]
+    return definitions
 
 
 def _answers() -> dict[str, Any]:
-    listed = {"type": "array", "items": _OBJECT}
-    told: dict[str, Any] = {
+    array = {"type": "array", "items": _OBJECT}
+    schemas: dict[str, Any] = {
         "Status": _with(
-            {"kind": _only("Status"), "message": _string(), "code": {"type": "integer"}}, "kind", "status"
+            {"kind": _constant("Status"), "message": _string(), "code": {"type": "integer"}}, "kind", "status"
         )
         | {"description": "Kubernetes' own: what was done, or why not."},
-        "List": _with({"apiVersion": _string(), "kind": _only("List"), "items": listed}, "kind", "items"),
+        "List": _with({"apiVersion": _string(), "kind": _constant("List"), "items": array}, "kind", "items"),
         "Object": _with({"apiVersion": _string(), "kind": _string(), "metadata": _OBJECT}, "kind", "metadata"),
         "Item": _OBJECT,
         "Description": _with({"object": _OBJECT}, "object"),
-        "Explanation": _with({"pod": _string(), "fits": {"type": "boolean"}, "refused": listed}, "pod", "fits"),
-        "Simulation": _with({"placed": listed, "stranded": listed}, "placed", "stranded"),
+        "Explanation": _with({"pod": _string(), "fits": {"type": "boolean"}, "refused": array}, "pod", "fits"),
+        "Simulation": _with({"placed": array, "stranded": array}, "placed", "stranded"),
         "Verification": _with(
-            {"ok": {"type": "boolean"}, "position": {"type": "integer"}, "findings": listed}, "ok", "position"
+            {"ok": {"type": "boolean"}, "position": {"type": "integer"}, "findings": array}, "ok", "position"
         ),
         "StoreStatus": _with(
-            {"kind": _only("StoreStatus"), "position": {"type": "integer"}, "pending": listed, "storage": listed},
+            {
+                "kind": _constant("StoreStatus"),
+                "position": {"type": "integer"},
+                "pending": array,
+                "storage": array,
+            },
             "kind",
             "position",
         ),
         "Export": _with({"text": _string(), "first": {"type": "integer"}, "last": {"type": "integer"}}, "text"),
     }
-    for shaped in SHAPED:
-        told |= _shape(shaped)
+    for shaped in TYPED_ANSWERS:
+        schemas |= _shape(shaped)
     for kind in KINDS:
         shape = {
-            "apiVersion": _only(API_VERSION),
-            "kind": _only(kind.title),
+            "apiVersion": _constant(API_VERSION),
+            "kind": _constant(kind.title),
             "metadata": _OBJECT,
             "status": _OBJECT,
         }
         title = f"{kind.title}Answer" if kind.title == "Reservation" else kind.title
-        told[title] = _with(shape, "apiVersion", "kind", "metadata", "status")
+        schemas[title] = _with(shape, "apiVersion", "kind", "metadata", "status")
         if title == kind.title:
-            told[title]["x-kubernetes-group-version-kind"] = [_gvk(kind.title)]
+            schemas[title]["x-kubernetes-group-version-kind"] = [_gvk(kind.title)]
         items = {"type": "array", "items": {"$ref": f"{_REF}{title}"}}
-        told[f"{kind.title}List"] = _with(
+        schemas[f"{kind.title}List"] = _with(
             {
-                "apiVersion": _only(API_VERSION),
-                "kind": _only(f"{kind.title}List"),
+                "apiVersion": _constant(API_VERSION),
+                "kind": _constant(f"{kind.title}List"),
                 "metadata": _OBJECT,
                 "items": items,
             },
@@ -163,7 +168,7 @@ def _answers() -> dict[str, Any]:
             "metadata",
             "items",
         )
-    return told
+    return schemas
 
 
 def _shape(answer: Any) -> dict[str, Any]:
@@ -174,18 +179,18 @@ def _shape(answer: Any) -> dict[str, Any]:
 
 
 def _as_version_3_0(schema: Any) -> Any:
-    """Pydantic says `null` as a type of its own, which OpenAPI has from 3.1 on."""
+    """Pydantic uses the type `null`, which OpenAPI has from 3.1 on."""
     if isinstance(schema, list):
         return [_as_version_3_0(it) for it in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {name: _as_version_3_0(it) for name, it in schema.items() if name not in ("anyOf", "const")}
+    converted = {name: _as_version_3_0(it) for name, it in schema.items() if name not in ("anyOf", "const")}
     if "const" in schema:
-        told["enum"] = [schema["const"]]
+        converted["enum"] = [schema["const"]]
     kinds = [_as_version_3_0(it) for it in schema.get("anyOf", ()) if it != {"type": "null"}]
     if len(kinds) == 1:
-        return told | kinds[0] | {"nullable": True}
-    return told | ({"anyOf": kinds} if kinds else {})
+        return converted | kinds[0] | {"nullable": True}
+    return converted | ({"anyOf": kinds} if kinds else {})
 
 
 def _with(properties: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -196,7 +201,7 @@ def _string() -> dict[str, Any]:
     return {"type": "string"}
 
 
-def _only(text: str) -> dict[str, Any]:
+def _constant(text: str) -> dict[str, Any]:
     return {"type": "string", "enum": [text]}
 
 
@@ -208,7 +213,7 @@ def group_entry() -> dict[str, Any]:
     return {"name": GROUP, "versions": [named], "preferredVersion": named}
 
 
-def discovered(raw: str) -> dict[str, Any] | None:
+def discovery_document(raw: str) -> dict[str, Any] | None:
     """`/apis/volsched.io` and `/apis/volsched.io/v1`; None for any other path."""
     match raw.removesuffix("/").split("/"):
         case ["", "apis", group] if group == GROUP:
@@ -235,14 +240,14 @@ def _entries(kind: ListKind) -> list[dict[str, Any]]:
     }
     if kind.short:
         entry["shortNames"] = list(kind.short)
-    below = [
+    subresources = [
         {
             "name": f"{kind.plural}/{name}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            "kind": sent,
+            "kind": body_kind,
             "verbs": ["create"],
         }
-        for name, sent in (kind.subresources or {}).items()
+        for name, body_kind in (kind.subresources or {}).items()
     ]
-    return [entry, *below]
+    return [entry, *subresources]

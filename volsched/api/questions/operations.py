@@ -1,4 +1,4 @@
-"""An operation: its path, parameters and answer; and those that answer the registry's questions."""
+"""Operations (path, parameters, answer), and those that are made from the registry's questions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ from volsched.questions.registry import (
     Question,
     Route,
     Turn,
-    answered,
     document_of,
     every_question,
+    handler_answer,
     loaded,
     model_of,
 )
@@ -39,7 +39,7 @@ Type = Literal["string", "integer", "boolean"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """Of the query."""
+    """A parameter of the query."""
 
     name: str
     about: str
@@ -62,7 +62,10 @@ class Context:
 
 
 _INCLUDE = Param(
-    name="includeObject", about="Of a Table: what comes with each row.", default=INCLUDED, choices=INCLUDES
+    name="includeObject",
+    about="For a Table: how much of its object each row has.",
+    default=INCLUDED,
+    choices=INCLUDES,
 )
 
 
@@ -85,8 +88,8 @@ class OperationRequest:
     """The caller reads gzip."""
 
     def text(self, name: str) -> str | None:
-        found = self.query.get(name)
-        return None if found is None else str(found)
+        value = self.query.get(name)
+        return None if value is None else str(value)
 
     @property
     def namespace(self) -> str | None:
@@ -155,31 +158,31 @@ def question_operations() -> Iterator[Operation]:
 def _serve(question: Question, route: Route) -> Serve:
     model = model_of(question)
 
-    def serve(context: Context, asked: OperationRequest) -> HttpAnswer:
-        words: dict[str, Any] = {route.names.get(name, name): it for name, it in asked.path.items()}
-        words |= {name: asked.query[called] for name, called in model.query_names(route.query).items()}
-        words |= asked.body.words() if isinstance(asked.body, Body) else {}
+    def serve(context: Context, request: OperationRequest) -> HttpAnswer:
+        words: dict[str, Any] = {route.names.get(name, name): it for name, it in request.path.items()}
+        words |= {name: request.query[spelling] for name, spelling in model.query_names(route.query).items()}
+        words |= request.body.words() if isinstance(request.body, Body) else {}
         parameters = model(**words)
         if isinstance(parameters, ObjectParameters):
             _check_namespace(parameters)
-        asker = QuestionContext(
+        context_of_question = QuestionContext(
             store=context.services.database,
-            now=asked.now,
-            namespaces=asked.namespaces,
+            now=request.now,
+            namespaces=request.namespaces,
             profile=context.configuration.profile,
             tally=context.services.tally,
         )
-        return _shown(question, answered(question, asker, parameters), asked)
+        return _answer_in_form(question, handler_answer(question, context_of_question, parameters), request)
 
     return serve
 
 
-def _shown(question: Question, answer: Any, asked: OperationRequest) -> HttpAnswer:
+def _answer_in_form(question: Question, answer: Any, request: OperationRequest) -> HttpAnswer:
     match question.answer:
         case "objects":
-            return shown_list(answer, asked)
+            return shown_list(answer, request)
         case "object":
-            return shown_one(answer, asked)
+            return shown_one(answer, request)
     headers = {MOMENT: str(answer.moment)} if isinstance(answer, DatedDocument) else {}
     return HttpAnswer(document_of(question, answer), headers=headers)
 
@@ -191,13 +194,13 @@ def _check_namespace(parameters: ObjectParameters) -> None:
         raise ApiError(404, f"{named.plural} are {where}")
     if not named.is_object and parameters.namespace is not None:
         # An id alone could be of any namespace: a caller of one namespace must not read another.
-        raise ApiError(404, f"{named.plural} are asked for in no namespace")
+        raise ApiError(404, f"{named.plural} are requested without a namespace")
 
 
 def _params(question: Question, route: Route) -> tuple[Param, ...]:
     model = model_of(question)
     fields = model.spellings()
-    params = [_param(called, *fields[name]) for name, called in model.query_names(route.query).items()]
+    params = [_param(spelling, *fields[name]) for name, spelling in model.query_names(route.query).items()]
     return (*params, _INCLUDE) if question.answer in ("objects", "object") else tuple(params)
 
 

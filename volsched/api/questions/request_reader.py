@@ -35,27 +35,27 @@ def matched(operation: Operation, segments: tuple[str, ...]) -> dict[str, str] |
     """The values of the path's placeholders; None for another path."""
     if len(segments) != len(operation.segments):
         return None
-    found: dict[str, str] = {}
-    for wanted, given in zip(operation.segments, segments, strict=True):
-        if wanted.startswith("{"):
-            found[wanted.strip("{}")] = given
-        elif wanted != given:
+    values: dict[str, str] = {}
+    for template, segment in zip(operation.segments, segments, strict=True):
+        if template.startswith("{"):
+            values[template.strip("{}")] = segment
+        elif template != segment:
             return None
-    return found
+    return values
 
 
-def read_query(params: Iterable[Param], given: Mapping[str, str]) -> dict[str, Any]:
+def read_query(params: Iterable[Param], query: Mapping[str, str]) -> dict[str, Any]:
     """ApiError 400 where a value is not of its type. Unknown parameters are ignored, as in Kubernetes."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for param in params:
-        text = given.get(param.name, "")
+        text = query.get(param.name, "")
         if text == "":
             if param.required:
                 raise ApiError(400, f"{param.name}: Required value: {param.about}")
-            found[param.name] = param.default
+            values[param.name] = param.default
         else:
-            found[param.name] = _value(param, text)
-    return found
+            values[param.name] = _value(param, text)
+    return values
 
 
 def read_body(operation: Operation, content: bytes, content_type: str | None) -> BaseModel | None:
@@ -64,20 +64,20 @@ def read_body(operation: Operation, content: bytes, content_type: str | None) ->
     if model is None or (not content.strip() and not operation.needs_body):
         return None if model is None else model()
     if operation.media == JSON:
-        given = read_mapping(content, body_form(content_type))
+        fields = read_mapping(content, body_form(content_type))
     elif patch_form(content_type) == operation.media:
-        given = read_mapping(content, JSON)
+        fields = read_mapping(content, JSON)
     else:
-        raise ApiError(415, f"of patches only {operation.media} is taken here")
+        raise ApiError(415, f"only patches of type {operation.media} are accepted here")
     try:
-        return model.model_validate(given)
+        return model.model_validate(fields)
     except ValidationError as error:
         causes = [
             {"reason": "FieldValueInvalid", "message": it["msg"], "field": ".".join(map(str, it["loc"]))}
             for it in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        told = "; ".join(f"{it['field'] or 'the body'}: {it['message']}" for it in causes)
-        raise ApiError(422, f"the body is invalid: {told}", details={"causes": causes}) from None
+        problems = "; ".join(f"{it['field'] or 'the body'}: {it['message']}" for it in causes)
+        raise ApiError(422, f"the body is invalid: {problems}", details={"causes": causes}) from None
 
 
 def _value(param: Param, text: str) -> Any:
@@ -119,13 +119,13 @@ def error_of(error: Exception) -> ApiError:
         case UnknownError() | UnknownKindError():
             return ApiError(404, str(error))
         case TokenError():
-            return ApiError(400, "continue: it is not where a page ended; give what the page before has told")
+            return ApiError(400, "continue: no page ended there; send the token of the previous page")
         case MomentError():
             return ApiError(400, str(error).replace("--until", "until").replace("--as-of", "asOf"))
         case ManifestError():
             causes = [{"reason": "FieldValueInvalid", "message": str(it), "field": ""} for it in error.problems]
-            told = "; ".join(it["message"] for it in causes[:5])
-            return ApiError(422, f"manifests: {told}", details={"causes": causes[:50]})
+            problems = "; ".join(it["message"] for it in causes[:5])
+            return ApiError(422, f"manifests: {problems}", details={"causes": causes[:50]})
         case QuestionError():
             return ApiError(422, str(error))
         case _:

@@ -19,80 +19,80 @@ from volsched.scheduling.pod_reservations import (
     ENDED,
     NotToBeReservedError,
     ReservationRefused,
+    ReservationRequest,
     UnknownPodError,
     reservation,
 )
-from volsched.scheduling.pod_reservations import ReservationRequest as Wanted
 
 
-def create(context: Context, asked: OperationRequest) -> HttpAnswer:
-    body: Reservation = asked.body
+def create(context: Context, request: OperationRequest) -> HttpAnswer:
+    body: Reservation = request.body
     if body.apiVersion != API_VERSION or body.kind != RESERVATIONS.title:
         raise ApiError(400, f"the body is a {body.kind[:80]} of {body.apiVersion[:80]}, not a Reservation")
-    if body.metadata.get("namespace") not in (None, "", asked.namespace):
+    if body.metadata.get("namespace") not in (None, "", request.namespace):
         raise ApiError(400, "the namespace of the object does not match the namespace on the request")
     if body.metadata.get("name"):
         raise ApiError(422, "metadata.name: Forbidden: reservations are named by the server; use generateName")
-    wanted = Wanted(
-        pod=f"{asked.namespace}/{body.spec.pod}",
+    wanted = ReservationRequest(
+        pod=f"{request.namespace}/{body.spec.pod}",
         seconds=body.spec.ttlSeconds,
         node=body.spec.node or None,
         pod_uid=body.spec.podUID or None,
-        key=asked.key,
+        key=request.key,
     )
     try:
-        made = context.reserver.reserve(wanted, actor=asked.actor, now=asked.now)
+        binding = context.reserver.reserve(wanted, actor=request.actor, now=request.now)
     except UnknownPodError as error:
         raise ApiError(404, str(error)) from None
     except NotToBeReservedError as error:
         raise ApiError(409, str(error)) from None
     with context.services.database.read() as connection:
-        if isinstance(made, ReservationRefused):
-            raise _no_node(connection, made, wanted.pod)
-        state = reservation(connection, made)
-    return shown_one(answer_of([(made, state)], now=asked.now), asked, 201)
+        if isinstance(binding, ReservationRefused):
+            raise _no_node_error(connection, binding, wanted.pod)
+        state = reservation(connection, binding)
+    return shown_one(answer_of([(binding, state)], now=request.now), request, 201)
 
 
-def confirm(context: Context, asked: OperationRequest) -> HttpAnswer:
-    name = _known(context, asked)
+def confirm(context: Context, request: OperationRequest) -> HttpAnswer:
+    name = _checked_name(context, request)
     try:
-        context.reserver.confirm(name, actor=asked.actor, now=asked.now)
+        context.reserver.confirm(name, actor=request.actor, now=request.now)
     except GatedError as error:
         raise ApiError(409, str(error)) from None
-    return _still_there(context, asked)
+    return _answer_unless_ended(context, request)
 
 
-def renew(context: Context, asked: OperationRequest) -> HttpAnswer:
-    """As a request of its own, or as a patch of the object."""
-    body: Renewal | ReservationPatch = asked.body
+def renew(context: Context, request: OperationRequest) -> HttpAnswer:
+    """By `POST …/renew`, or by a patch of the object."""
+    body: Renewal | ReservationPatch = request.body
     seconds = body.spec.ttlSeconds if isinstance(body, ReservationPatch) else body.ttlSeconds
-    name = _known(context, asked)
-    context.reserver.renew(name, seconds=seconds, actor=asked.actor, now=asked.now)
-    state = _state(context, asked)
+    name = _checked_name(context, request)
+    context.reserver.renew(name, seconds=seconds, actor=request.actor, now=request.now)
+    state = _state(context, request)
     if state.state != Phase.RESERVED and state.state not in ENDED:
         raise ApiError(409, f'reservation "{name}" is confirmed already, and has no lease any more')
-    return _still_there(context, asked)
+    return _answer_unless_ended(context, request)
 
 
-def cancel(context: Context, asked: OperationRequest) -> HttpAnswer:
-    """A repeat is not found, as with any second deletion."""
-    name = _known(context, asked)
-    before = _state(context, asked)
+def cancel(context: Context, request: OperationRequest) -> HttpAnswer:
+    """404 for a reservation that has ended, as for any second deletion."""
+    name = _checked_name(context, request)
+    before = _state(context, request)
     if before.state in ENDED:
         raise MissingError(RESERVATIONS.plural, name)
-    said = asked.text("reason")
+    reason = request.text("reason")
     context.reserver.cancel(
-        name, reason=f"cancelled by {asked.actor}" + (f": {said}" if said else ""), actor=asked.actor
+        name, reason=f"cancelled by {request.actor}" + (f": {reason}" if reason else ""), actor=request.actor
     )
-    after = _state(context, asked)
+    after = _state(context, request)
     if after.state not in ENDED:
         raise ApiError(
             409, f'reservation "{name}" is confirmed already ({after.state}), and is not cancelled any more'
         )
-    return shown_one(answer_of([(name, after)], now=asked.now), asked)
+    return shown_one(answer_of([(name, after)], now=request.now), request)
 
 
-def _no_node(connection: Connection, refused: ReservationRefused, pod: str) -> ApiError:
+def _no_node_error(connection: Connection, refused: ReservationRefused, pod: str) -> ApiError:
     attempt = why(connection, refused.attempt)
     causes = [
         {"reason": "NoNode", "message": f"{it['nodes']} node(s): {it['reason']}", "field": ",".join(it["some"])}
@@ -103,18 +103,18 @@ def _no_node(connection: Connection, refused: ReservationRefused, pod: str) -> A
     return ApiError(422, message, reason="Unschedulable", details=details)
 
 
-def _state(context: Context, asked: OperationRequest) -> BindingState:
+def _state(context: Context, request: OperationRequest) -> BindingState:
     with context.services.database.read() as connection:
-        return reservation_in(connection, asked.path["name"], asked.namespace)
+        return reservation_in(connection, request.path["name"], request.namespace)
 
 
-def _known(context: Context, asked: OperationRequest) -> str:
-    _state(context, asked)
-    return asked.path["name"]
+def _checked_name(context: Context, request: OperationRequest) -> str:
+    _state(context, request)
+    return request.path["name"]
 
 
-def _still_there(context: Context, asked: OperationRequest) -> HttpAnswer:
-    state, name = _state(context, asked), asked.path["name"]
+def _answer_unless_ended(context: Context, request: OperationRequest) -> HttpAnswer:
+    state, name = _state(context, request), request.path["name"]
     if state.state in ENDED:
         raise ApiError(409, f'reservation "{name}" has ended: {state.reason}')
-    return shown_one(answer_of([(name, state)], now=asked.now), asked)
+    return shown_one(answer_of([(name, state)], now=request.now), request)

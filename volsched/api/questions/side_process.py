@@ -39,13 +39,13 @@ _PART = 2**16
 NICENESS = 5
 """The server's own process goes first."""
 START_SECONDS = 120
-"""To load the program, on a machine that has other things to do; the question's own time begins after it."""
+"""To load the program on a busy machine; the question's own limit begins after it."""
 LOST = "the process that worked on it has ended; try again"
 _log = logging.getLogger("volsched.api")
 
 
 class UnsendableError(Exception):
-    """The configuration holds what cannot be sent to another process, such as a plugin made on the spot."""
+    """The configuration holds something that cannot be pickled, such as a plugin that a caller has made."""
 
 
 @dataclass(slots=True)
@@ -57,23 +57,23 @@ class SideProcesses:
     _closed: bool = False
     _begun: bool = False
 
-    def serve(self, operation: int, asked: OperationRequest, *, seconds: float) -> HttpAnswer:
+    def serve(self, operation: int, request: OperationRequest, *, seconds: float) -> HttpAnswer:
         """The operation's answer, in the calling thread; ApiError 504 when its time is over."""
         with self._turn:
             self._begun = True
             side = self._idle.pop() if self._idle else None
         side = side or _Side.started(self.database, self.configuration)
         try:
-            answer, refusal, kept = side.ask((operation, asked), seconds=seconds), None, True
+            answer, refusal, reusable = side.ask((operation, request), seconds=seconds), None, True
         except TimeoutError:
-            told = (
+            problem = (
                 f"it took longer than {seconds:g} s, and was ended; ask about less, or on the machine of the store"
             )
-            answer, refusal, kept = None, ApiError(504, told), False
+            answer, refusal, reusable = None, ApiError(504, problem), False
         except (OSError, EOFError, pickle.UnpicklingError):
-            answer, refusal, kept = None, ApiError(503, LOST, details={"retryAfterSeconds": 1}), False
+            answer, refusal, reusable = None, ApiError(503, LOST, details={"retryAfterSeconds": 1}), False
         with self._turn:
-            if kept and not self._closed:
+            if reusable and not self._closed:
                 self._idle.append(side)
             else:
                 side.end()
@@ -106,20 +106,20 @@ class _Side:
 
     @classmethod
     def started(cls, database: Database, configuration: Configuration) -> "_Side":
-        # Through its input, not as an argument, which the whole machine could read: it may hold a password.
+        # Sent through its input: every user of the machine can read arguments, and the URL may hold a password.
         url = database.engine.url.render_as_string(hide_password=False)
         try:
-            given = pickle.dumps((url, configuration))
+            settings = pickle.dumps((url, configuration))
         except Exception as error:
             raise UnsendableError(str(error)) from error
-        words = [sys.executable, "-m", "volsched.api.questions.side_process"]
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = [sys.executable, "-m", "volsched.api.questions.side_process"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
-        _write(process.stdin, given)
+        _write(process.stdin, settings)
         return cls(process)
 
     def ask(self, question: Any, *, seconds: float) -> Any:
-        """TimeoutError after so many; EOFError where the process does not even start."""
+        """TimeoutError after so many seconds; EOFError where the process does not start."""
         stdin = self.process.stdin
         assert stdin is not None
         if not self._ready:
@@ -149,7 +149,7 @@ class _Side:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                # Closing sends what is left of a question that it died over, and it is not there to take it.
+                # Closing flushes the rest of a question, which the process may have died over.
                 with suppress(BrokenPipeError):
                     pipe.close()
 
@@ -191,20 +191,20 @@ def main() -> None:
         context = _context(open_database(url, name="volsched-questions"), configuration)
         _write(out, READY)
         while True:
-            operation, asked = pickle.loads(_read(read))
-            _write(out, pickle.dumps(_answered(context, operation, asked)))
+            operation, request = pickle.loads(_read(read))
+            _write(out, pickle.dumps(_answer(context, operation, request)))
     except (EOFError, KeyboardInterrupt, BrokenPipeError):
         return
 
 
-def _answered(context: Context, operation: int, asked: OperationRequest) -> Any:
+def _answer(context: Context, operation: int, request: OperationRequest) -> Any:
     try:
-        return OPERATIONS[operation].serve(context, asked).spelled(packed=asked.unpacks)
+        return OPERATIONS[operation].serve(context, request).serialised(packed=request.unpacks)
     except Exception as error:
-        told = error_of(error)
-        if told.code == 500:
+        api_error = error_of(error)
+        if api_error.code == 500:
             _log.error("%s failed", OPERATIONS[operation].path, exc_info=error)
-        return told.code, str(told), told.reason, dict(told.details)
+        return api_error.code, str(api_error), api_error.reason, dict(api_error.details)
 
 
 def _context(database: Database, configuration: Configuration) -> Context:
