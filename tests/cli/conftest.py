@@ -37,6 +37,12 @@ def run() -> Run:
     return call
 
 
+@pytest.fixture
+def db(store_file: Path) -> str:
+    """An empty store, as `--db` names it."""
+    return str(store_file)
+
+
 @pytest.fixture(scope="session")
 def told_once(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> tuple[Path, int]:
     path = shutil.copyfile(migrated_file, tmp_path_factory.mktemp("told") / "store.db")

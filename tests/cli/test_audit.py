@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import yaml
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.fresh_stores import unsynced
+from tests.support.half_done import plan_and_die
 from tests.support.history_story import story
 from tests.support.parked_effects import parked_prebind
 from tests.support.serving import served
-from volsched.log.database import open_database
-from volsched.runtime import fault_points
+from volsched.log.database import Database, open_database
 
 __all__ = ["story"]
 
@@ -67,7 +66,7 @@ def test_why_this_node_and_not_that(run: Run, story: str) -> None:
     attempt = rolled_back(run, story)["binding"]
     told = ask(run, story, "why", attempt, "--node", "node-0")
     assert told["node"] == "node-1"
-    assert told["verdict"].startswith("node-0 would have done, with score")
+    assert told["verdict"].startswith("node-0 would have fitted, with score")
     (latest,) = items(run, story, "attempts", "web")
     assert latest["outcome"] == "unschedulable"
     refused = run("audit", "why", latest["attempt"], "--node", "node-1", "--db", story)
@@ -174,16 +173,7 @@ def busy(tmp_path: Path, run: Run) -> str:
     file.write_text(yaml.safe_dump_all(CLUSTER))
     assert run("apply", "-f", str(file), "--reason", "first rack", "--db", db).code == 0
     database = open_database(f"sqlite:///{db}")
-    stepped = Stepped(database, owner="dies")
-
-    def die(point: str) -> None:
-        if point == "scheduler.planned":
-            raise fault_points.FaultError
-
-    fault_points.arm(die, drill=True)
-    with pytest.raises(fault_points.FaultError):
-        stepped.until(lambda: False)
-    fault_points.arm(None, drill=False)
+    plan_and_die(Stepped(database, owner="dies"))
     parked_prebind(database)
     database.close()
     return db
@@ -221,10 +211,8 @@ def test_a_cancelled_effect_says_why_its_binding_failed(run: Run, busy: str) -> 
     assert run("verify", "--db", busy).code == 0
 
 
-def test_what_people_do_over_http_is_by_hand_too(run: Run, tmp_path: Path, migrated_file: Path) -> None:
-    database = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'served.db')}")
-    unsynced(database)
-    with served(database) as api:
+def test_what_people_do_over_http_is_by_hand_too(run: Run, tmp_path: Path, sqlite: Database) -> None:
+    with served(sqlite) as api:
         file = tmp_path / "node.yaml"
         file.write_text(yaml.safe_dump(node("node-0")))
         assert run("apply", "-f", str(file), "--reason", "a rack", "--server", api.url).code == 0
@@ -236,11 +224,10 @@ def test_what_people_do_over_http_is_by_hand_too(run: Run, tmp_path: Path, migra
         assert asked == [made]
         (who,) = json.loads(run("audit", "who", "node", "node-0", "-o", "json", "--server", api.url).out)["items"]
         assert who["who"] == made["who"]
-    database.close()
 
 
-def test_conditions_are_told_in_words(run: Run, tmp_path: Path, migrated_file: Path) -> None:
-    db, file = str(shutil.copyfile(migrated_file, tmp_path / "store.db")), tmp_path / "pod.yaml"
+def test_conditions_are_shown_in_words(run: Run, tmp_path: Path, db: str) -> None:
+    file = tmp_path / "pod.yaml"
     file.write_text(yaml.safe_dump_all([node("node-0"), claim("data", "1Gi"), LOCAL, pod("late", "data")]))
     assert run("apply", "-f", str(file), "--db", db).code == 0
     run("schedule", "--db", db)

@@ -1,7 +1,6 @@
 """Backups and retention as an operator has them: words in, exit codes and files out."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,14 @@ from volsched.log.store import open_store
 
 
 @pytest.fixture
-def old(tmp_path: Path, migrated_file: Path) -> Path:
+def old(store_file: Path) -> Path:
     """A store of 2023, whose history is alice's."""
-    file = Path(shutil.copyfile(migrated_file, tmp_path / "old.db"))
-    database = open_store(f"sqlite:///{file}")
+    database = open_store(f"sqlite:///{store_file}")
     who = "cli/apply/alice"
     must(database, create_volume("a", actor=who), create_volume("b", actor=who), delete_volume("b"), now=NOW)
     must(database, create_volume("c", actor=who), now=NOW + 1)
     database.close()
-    return file
+    return store_file
 
 
 def test_a_backup_is_taken_checked_restored_and_never_replaced(run: Run, old: Path, tmp_path: Path) -> None:
@@ -60,7 +58,7 @@ def test_a_policy_redacts_then_archives_and_verify_tells(run: Run, old: Path, tm
         ((), "there is nothing to do"),
         (("--keep", "90d"), "--keep and --archive-to belong together"),
         (("--redact", "all"), "--redact and --after belong together"),
-        (("--redact", "names", "--after", "1d"), '"names" is nothing that can be redacted'),
+        (("--redact", "names", "--after", "1d"), '"names" cannot be redacted'),
         (("--keep", "90d", "--archive-to", "/nowhere/at/all"), "does not exist"),
     ],
 )

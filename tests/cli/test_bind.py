@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +10,11 @@ from sqlalchemy import select
 
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
-from tests.support.fresh_stores import unsynced
 from tests.support.patience import HANG_SECONDS
 from volsched.cluster.port import whole
 from volsched.log import tables
 from volsched.log.commands import ConflictError
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
 from volsched.scheduling.pod_reservations import binding_alone, choose_now
@@ -31,18 +28,8 @@ NOW_CLASS: dict[str, Any] = {**LOCAL, "metadata": {"name": "now"}, "volumeBindin
 
 
 @pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return str(path)
-
-
-@pytest.fixture
-def database(db: str) -> Iterator[Database]:
-    opened = open_database(f"sqlite:///{db}")
-    unsynced(opened)
-    yield opened
-    opened.close()
+def database(sqlite: Database) -> Database:
+    return sqlite
 
 
 @pytest.fixture

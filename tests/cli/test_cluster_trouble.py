@@ -49,21 +49,21 @@ MET = {
     "expired token": (
         {"status": 401},
         1,
-        ("does not know us, or not any more; ", 'put a new token into context "prod" of the kubeconfig'),
+        ("does not accept our credentials; ", 'put a new token into context "prod" of the kubeconfig'),
     ),
     "missing verbs": (
         {"may": frozenset()},
         1,
         ("volsched manifests --mode observe",),
     ),
-    "an overloaded server": ({"status": 429}, 1, ("(429); the server turns callers away: try again",)),
+    "an overloaded server": ({"status": 429}, 1, ("(429); the server is overloaded: try again",)),
     "a server that breaks": ({"status": 500}, 1, ("(500); the server could not answer: try again",)),
 }
 
 
 @pytest.mark.parametrize("words", [LIVE, OBSERVE], ids=["live", "observe"])
 @pytest.mark.parametrize("trouble", MET)
-def test_a_server_that_does_not_answer_is_told_with_the_remedy(
+def test_a_server_that_does_not_answer_is_reported_with_the_remedy(
     run: Run, kubeconfig: Kubeconfig, tmp_path: Path, trouble: str, words: tuple[str, ...]
 ) -> None:
     odd, code, said = MET[trouble]
@@ -148,7 +148,7 @@ def test_what_works_and_should_not_stay_so_is_a_warning(
     ],
     ids=["an old server", "clocks apart", "a kind that is not served"],
 )
-def test_an_observer_is_warned_before_it_is_told_which_verbs_it_lacks(
+def test_an_observer_is_warned_before_it_learns_which_verbs_it_lacks(
     run: Run, kubeconfig: Kubeconfig, tmp_path: Path, odd: dict[str, Any], said: str
 ) -> None:
     with odd_server(**odd, may=frozenset()) as server:

@@ -1,7 +1,6 @@
 """`--config` and `VOLSCHED_CONFIG`: the same pods, decided as the file says."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ BLIND = "profile: blind\nprofiles: [{name: blind, plugins: {TaintToleration: {en
 
 
 @pytest.fixture
-def db(tmp_path: Path, migrated_file: Path, run: Run) -> str:
-    path, manifests = str(tmp_path / "store.db"), tmp_path / "cluster.yaml"
+def db(tmp_path: Path, store_file: Path, run: Run) -> str:
+    path, manifests = str(store_file), tmp_path / "cluster.yaml"
     manifests.write_text(yaml.safe_dump_all(CLUSTER))
-    shutil.copyfile(migrated_file, path)
     assert run("apply", "-f", str(manifests), "--db", path).code == 0
     return path
 
@@ -47,7 +45,7 @@ def test_the_environment_names_a_configuration_too(
     assert node_of(run, db) == "node-0"
 
 
-def test_every_mistake_in_the_file_is_told_and_nothing_is_scheduled(run: Run, db: str, tmp_path: Path) -> None:
+def test_every_mistake_in_the_file_is_reported_and_nothing_is_scheduled(run: Run, db: str, tmp_path: Path) -> None:
     config = tmp_path / "wrong.yaml"
     config.write_text("profile: none\ntimeouts: {bindSeconds: 5}\nprofiles: [{name: parity}]\n")
     ran = run("schedule", "--db", db, "--config", str(config))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from tests.support.clusters import claim
 from tests.support.serving import served
 from volsched.log.database import Database
 
@@ -29,16 +30,7 @@ VOLUME: dict[str, Any] = {
         "csi": {"driver": "csi.example.com", "volumeHandle": "p"},
     },
 }
-CLAIM: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "c", "namespace": "NS"},
-    "spec": {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "now",
-        "resources": {"requests": {"storage": "1Gi"}},
-    },
-}
+CLAIM = claim("c", "1Gi", "now", namespace="NS")
 
 
 def scenario(path: Path, *steps: Any, **more: Any) -> Path:

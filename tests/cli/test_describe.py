@@ -9,8 +9,7 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.support.clusters import Stepped
-from tests.support.fresh_stores import unsynced
-from volsched.log.database import open_database
+from tests.support.fresh_stores import unsynced_store
 
 
 @pytest.fixture
@@ -101,16 +100,14 @@ def test_the_past_is_described_as_it_was(run: Run, told_store: tuple[str, int]) 
     assert "nodeName" not in before["object"]["spec"]
 
 
-def test_a_binding_that_failed_is_told_with_its_reason_and_scheduled_nothing(
+def test_a_binding_that_failed_is_reported_with_its_reason_and_scheduled_nothing(
     run: Run, tmp_path: Path, told_store: tuple[str, int]
 ) -> None:
     shutil.copyfile(told_store[0], tmp_path / "copy.db")
-    database = open_database(f"sqlite:///{tmp_path / 'copy.db'}")
-    unsynced(database)
-    stepped = Stepped(database, owner="after")
-    stepped.cluster.delete("Node", "node-1")
-    stepped.until(lambda: not any(row.open for row in stepped.bindings()))
-    database.close()
+    with unsynced_store(tmp_path / "copy.db") as database:
+        stepped = Stepped(database, owner="after")
+        stepped.cluster.delete("Node", "node-1")
+        stepped.until(lambda: not any(row.open for row in stepped.bindings()))
     told = json.loads(run("describe", "pod", "late", "-o", "json", "--db", str(tmp_path / "copy.db")).out)
     assert (told["bindings"][-1]["state"], "node-1" in told["bindings"][-1]["reason"]) == ("rolled-back", True)
     assert "Scheduled" not in [it["reason"] for it in told["events"]]

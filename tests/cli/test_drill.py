@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,12 @@ from sqlalchemy import text
 
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.fresh_stores import unsynced_store
 from volsched.binding.recovery import Recovered
 from volsched.kube.meta import ZONE
 from volsched.lab.drills.redecision import redecide
 from volsched.lab.drills.rehearsal import copied, read_only, rehearse
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import SECOND
 from volsched.scheduling.rules.profile import PROFILES
@@ -24,13 +24,11 @@ CLASS = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "nobody.example.c
 
 
 @pytest.fixture
-def file(tmp_path: Path, migrated_file: Path) -> Path:
+def file(store_file: Path) -> Path:
     """A store with two pods placed, one that fits nowhere, and one whose binding waits for a provisioner."""
-    path = Path(shutil.copyfile(migrated_file, tmp_path / "store.db"))
-    database = open_database(f"sqlite:///{path}")
-    fill(database)
-    database.close()
-    return path
+    with unsynced_store(store_file) as database:
+        fill(database)
+    return store_file
 
 
 def fill(database: Database) -> None:
@@ -158,7 +156,7 @@ def test_a_rehearsal_recovers_a_copy_and_leaves_the_store_alone(run: Run, file: 
     assert {name for name in os.listdir(file.parent) if not name.startswith("store.db-")} <= set(listing)
 
 
-def test_a_rehearsal_goes_beyond_deadlines_if_it_is_told_to(run: Run, file: Path) -> None:
+def test_a_rehearsal_goes_beyond_deadlines_on_request(run: Run, file: Path) -> None:
     told = json.loads(run("drill", "rehearse", "--db", str(file), "--seconds", "700", "-o", "json").out)
     assert (told["rolled_back"], told["recovery_ms"]["bindings"]) == (1, 1)
     assert list(told["retained"]) == [

@@ -25,9 +25,8 @@ Manifest = dict[str, Any]
 
 @pytest.fixture
 def db(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "taken-over.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path)
+    """Another one than `up` serves."""
+    return str(shutil.copyfile(migrated_file, tmp_path / "taken-over.db"))
 
 
 def test_a_dump_of_a_real_cluster_is_explained_from_a_pipe(run: Run) -> None:

@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, on_node, pod, volume
+from tests.support.fresh_stores import unsynced_store
 from volsched.lab.bench.decide import CLUSTERS
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "three-zones.yaml"
 
@@ -24,6 +25,16 @@ def test_a_pod_that_fits_shows_where_each_claim_goes(run: Run) -> None:
     assert "shop/journal-db-0 gets disk-a1-1 (200Gi for 20Gi)" in ran.out
     assert "shop/data-db-0 gets disk-a1-0 (100Gi for 90Gi)" in ran.out
     assert "shop/backup-db-0 gets a new volume of class zonal (300Gi), room in csi/zone-a" in ran.out
+
+
+def test_a_pod_of_another_scheduler_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
+    objects, theirs = tmp_path / "objects.yaml", pod("db")
+    theirs["spec"]["schedulerName"] = "other"
+    objects.write_text(yaml.safe_dump_all([node("n1"), theirs, pod("ours")]))
+    ran = run("explain", "pod", "db", "-f", str(objects))
+    assert (ran.code, "fits on n1" in ran.out) == (0, True)
+    assert 'its schedulerName is "other": another scheduler places it, not volsched' in ran.out
+    assert "schedulerName" not in run("explain", "pod", "ours", "-f", str(objects)).out
 
 
 def test_parity_gives_the_references_answer(run: Run) -> None:
@@ -89,10 +100,10 @@ def test_standard_input_and_kubectl_lists_work(run: Run) -> None:
     )
 
 
-def test_the_smallest_changes_that_would_help_are_told_the_smallest_first(run: Run) -> None:
+def test_the_smallest_changes_that_would_help_are_reported_the_smallest_first(run: Run) -> None:
     told = json.loads(run("explain", "pod", "shop/analytics-0", "-f", str(EXAMPLE), "-o", "json").out)
     assert [it["changes"][0]["text"] for it in told["remedies"][:2]] == [
-        "raise what csi/zone-a has of class zonal from 500Gi to 600Gi",
+        "raise the capacity of csi/zone-a for class zonal from 500Gi to 600Gi",
         "recreate claim shop/scratch-analytics-0: ask for 500Gi instead of 600Gi",
     ]
     first = told["remedies"][0]
@@ -100,10 +111,10 @@ def test_the_smallest_changes_that_would_help_are_told_the_smallest_first(run: R
         ["CSIStorageCapacity/csi/zone-a"], 100 * 2**30, "node-a1",
     )  # fmt: skip
     ran = run("explain", "pod", "shop/analytics-0", "-f", str(EXAMPLE))
-    assert "  1. raise what csi/zone-a has of class zonal from 500Gi to 600Gi → node-a1" in ran.out
+    assert "  1. raise the capacity of csi/zone-a for class zonal from 500Gi to 600Gi → node-a1" in ran.out
 
 
-def test_a_change_that_was_told_helps_when_it_is_made(run: Run, tmp_path: Path) -> None:
+def test_a_remedy_that_was_shown_helps_when_it_is_made(run: Run, tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all(EXAMPLE.read_text()))
     (zone_a,) = [it for it in documents if it["metadata"]["name"] == "zone-a"]
     zone_a["capacity"] = "600Gi"
@@ -145,18 +156,13 @@ def db(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
     objects = [
         LOCAL, node("n1"), node("n2"), volume("small", "5Gi", "n1"), volume("large", "9Gi", "n2"),
         claim("data", "4Gi"), pod("db", "data"), claim("more", "20Gi"), pod("late", "more"),
-        claim("own", "1Gi"), by_hand(pod("fixed", "own"), "n2"),
+        claim("own", "1Gi"), on_node(pod("fixed", "own"), "n2"),
     ]  # fmt: skip
     path = tmp_path_factory.mktemp("explained") / "store.db"
     shutil.copyfile(migrated_file, path)
-    database = open_database(f"sqlite:///{path}")
-    Stepped(database, objects).settle()
-    database.close()
+    with unsynced_store(path) as database:
+        Stepped(database, objects).settle()
     return str(path)
-
-
-def by_hand(manifest: Manifest, name: str) -> Manifest:
-    return {**manifest, "spec": {**manifest["spec"], "nodeName": name}}
 
 
 def test_a_bound_pod_shows_what_was_decided_then_and_what_would_be_now(run: Run, db: str) -> None:
@@ -183,7 +189,7 @@ def test_a_waiting_pod_shows_the_stored_refusal_and_a_fresh_one(run: Run, db: st
     assert "add a PersistentVolume of at least 20Gi" in now
 
 
-def test_a_pod_put_on_its_node_by_hand_is_told_why_its_claims_stay_pending(run: Run, db: str) -> None:
+def test_a_pod_put_on_its_node_by_hand_gets_the_reason_why_its_claims_stay_pending(run: Run, db: str) -> None:
     ran = run("explain", "pod", "fixed", "--db", db)
     assert ran.code == 4
     assert "default/own: its node was set by hand (spec.nodeName)" in ran.out
@@ -212,7 +218,7 @@ def test_claims_that_a_hypothetical_pod_would_make_are_made(run: Run, db: str, t
     assert (ran.code, "default/eph-scratch gets large" in ran.out) == (0, True)
 
 
-def test_a_pod_whose_binding_is_under_way_is_not_taken_for_one_put_there_by_hand(
+def test_a_pod_whose_binding_is_under_way_is_not_taken_for_one_put_there_on_node(
     run: Run, tmp_path: Path, sqlite: Database
 ) -> None:
     stepped = Stepped(sqlite, [LOCAL, node("n1"), volume("disk", "5Gi", "n1"), claim("data", "4Gi")])

@@ -63,7 +63,7 @@ def test_explain_tells_the_failures_and_never_that_it_fits(run: Run, db: str) ->
     assert 'have provisioner "volsched.io/simulated" serve class "sim"' in ran.out
 
 
-def test_as_json_it_fits_nowhere_and_every_failure_is_told(run: Run, db: str) -> None:
+def test_as_json_it_fits_nowhere_and_every_failure_is_reported(run: Run, db: str) -> None:
     found = told(run, db, "explain", "pod", "db")
     assert (found["fits"], found["chosen"], found["runnersUp"]) == (False, None, [])
     failing = found["failing"]
@@ -82,6 +82,24 @@ def test_a_node_without_the_zone_label_of_the_others_is_named(run: Run, db: str)
     assert bool(labelled) == ("n1" in {it["node"] for it in failing["nodes"]})
 
 
+def test_where_no_node_has_the_label_that_is_missing_each_is_named_and_the_provisioner_once(
+    run: Run, tmp_path: Path, migrated_file: Path
+) -> None:
+    path = tmp_path / "store.db"
+    shutil.copyfile(migrated_file, path)
+    database = open_database(f"sqlite:///{path}")
+    stepped = Stepped(database, [simulated(), node("n1"), node("n2")], provisioners=[Simulated()])
+    stepped.create(claim("data", "1Gi", "sim"), pod("db", "data"))
+    stepped.until(lambda: failures(stepped) == 2, steps=2_000)
+    database.close()
+    remedies = told(run, str(path), "explain", "pod", "db")["failing"]["remedies"]
+    labels = [it for it in remedies if it.startswith("label ")]
+    assert sorted(labels) == [
+        f"label {it} with its zone: kubectl label node {it} {ZONE}=ZONE" for it in ("n1", "n2")
+    ]
+    assert sum("serve class" in it for it in remedies) == 1
+
+
 @pytest.mark.parametrize("name", ["placed", "late"])
 def test_others_do_not_keep_failing(run: Run, db: str, name: str) -> None:
     assert told(run, db, "explain", "pod", name)["failing"] is None
@@ -98,7 +116,7 @@ def test_audit_why_of_a_pod_is_its_last_attempt_with_the_failures(run: Run, db: 
     assert "the provisioner says: Failed to provision volume" in ran.out
 
 
-def test_audit_why_of_a_pod_without_a_node_is_told_claim_by_claim(run: Run, db: str) -> None:
+def test_audit_why_of_a_pod_without_a_node_is_reported_claim_by_claim(run: Run, db: str) -> None:
     ran = run("audit", "why", "late", "--db", db)
     assert "on n1, claim default/big" in ran.out
     assert "  nearest volume disk: " in ran.out
@@ -114,7 +132,7 @@ def test_one_attempt_is_asked_for_by_its_id(run: Run, db: str) -> None:
     assert verdict.endswith(f"and its binding failed: {MESSAGE}")
 
 
-def test_the_past_is_told_as_it_was_known_then(run: Run, db: str) -> None:
+def test_the_past_is_shown_as_it_was_known_then(run: Run, db: str) -> None:
     first = told(run, db, "audit", "attempts", "db")["items"][-1]
     steps = told(run, db, "history", "binding", first["attempt"])["items"]
     before, after = steps[0]["position"], steps[-1]["position"]
@@ -127,7 +145,7 @@ def test_the_past_is_told_as_it_was_known_then(run: Run, db: str) -> None:
     assert (earlier["past"], earlier["failing"]) == (None, None)
 
 
-def test_a_refusal_of_the_past_is_told_claim_by_claim(run: Run, db: str) -> None:
+def test_a_refusal_of_the_past_is_reported_claim_by_claim(run: Run, db: str) -> None:
     end = told(run, db, "history", "pod", "late")["items"][-1]["position"]
     ran = run("explain", "pod", "late", "--as-of", str(end), "--db", db)
     assert ran.code == 4
@@ -139,13 +157,17 @@ def test_a_refusal_of_the_past_is_told_claim_by_claim(run: Run, db: str) -> None
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("explain", "pod", "db", "--as-of", "1"), 3, 'pod "default/db" was not there at 1'),
-        (("explain", "pod", "db", "--as-of", "99999"), 3, "position 99999 is not there yet"),
+        (("explain", "pod", "db", "--as-of", "1"), 3, 'pod "default/db" did not exist at 1'),
+        (("explain", "pod", "db", "--as-of", "99999"), 3, "position 99999 does not exist yet"),
         (("explain", "pod", "db", "--as-of", "2", "--node", "n1"), 2, "it goes with none of -f, -k and --node"),
         (("explain", "pod", "db", "--as-of", "soon"), 2, '"soon" is neither a position nor a time'),
-        (("audit", "why", "nobody"), 3, 'there is no attempt "nobody", and nothing was tried for pod "default/'),
+        (
+            ("audit", "why", "nobody"),
+            3,
+            'there is no attempt "nobody", and there was no attempt for pod "default/',
+        ),
         (("audit", "why", "shop/nobody"), 3, 'Pod "shop/nobody" not found'),
-        (("audit", "why", "db", "--as-of", "3"), 3, 'nothing was tried for pod "default/db" up to then'),
+        (("audit", "why", "db", "--as-of", "3"), 3, 'there was no attempt for pod "default/db" up to then'),
     ],
 )
 def test_what_is_not_there_is_named(run: Run, db: str, words: tuple[str, ...], code: int, message: str) -> None:

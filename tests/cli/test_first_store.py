@@ -77,7 +77,7 @@ def test_several_who_begin_at_once_make_one_store(home: Path) -> None:
     assert [it.returncode for it in running] == [0, 0, 0], told
 
 
-def test_a_home_that_cannot_be_written_is_told_with_a_way_out(
+def test_a_home_that_cannot_be_written_is_reported_with_a_way_out(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "file").touch()

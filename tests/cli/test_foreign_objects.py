@@ -187,14 +187,14 @@ NOTES:
 def test_what_helm_prints_of_a_release_is_its_manifest_in_its_namespace(run: Run, tmp_path: Path) -> None:
     ran = run("import", "-f", "-", "--db", str(tmp_path / "new.db"), stdin=HELM.encode())
     assert (ran.code, ran.out) == (0, "imported 1 Namespace, 1 PersistentVolumeClaim\n"), ran.err
-    assert "namespace shop was not there" in ran.err
+    assert "namespace shop did not exist" in ran.err
     assert "1 Deployment" in ran.err
     wrong = run("validate", "-f", "-", stdin=HELM.replace("Modes: [", "Modes: ]").encode())
     line = 1 + next(at for at, it in enumerate(HELM.splitlines()) if it.startswith("spec:"))
     assert (wrong.code, f"line {line}" in wrong.err) == (2, True), wrong.err
 
 
-def test_other_schemes_than_http_are_told_so(run: Run) -> None:
+def test_other_schemes_than_http_are_refused_with_the_reason(run: Run) -> None:
     ran = run("validate", "-f", "ftp://example.org/x.yaml")
     assert (ran.code, "http:// and https:// work" in ran.err) == (2, True)
 
@@ -247,6 +247,22 @@ def test_kustomize_is_asked_where_there_is_one(run: Run, tmp_path: Path, monkeyp
     assert (failed.code, "run.go" in failed.err, ': no file in "a"' in failed.err) == (
         2, False, True,
     )  # fmt: skip
+
+
+def test_a_kustomization_that_f_cannot_build_is_pointed_to_k(run: Run, tmp_path: Path) -> None:
+    base, db = tmp_path / "base", str(tmp_path / "new.db")
+    base.mkdir()
+    (base / "node.yaml").write_text(yaml.safe_dump(node("n1")))
+    kustomization = base / "kustomization.yaml"
+    kustomization.write_text("namePrefix: a-\nresources: [node.yaml]\n")
+    for words in (["apply"], ["create"], ["delete"], ["import", "--strict"]):
+        refused = run(*words, "-f", str(base), "--db", db)
+        assert (refused.code, f"give -k {base}" in refused.err) == (2, True), refused.err
+    assert run("validate", "-f", str(kustomization)).code == 2
+    skipped = run("validate", "-f", str(base))
+    assert (skipped.code, skipped.out) == (0, "all valid: 1 Node\n")
+    assert f"note: skipped {kustomization}" in skipped.err
+    assert f"-k {base}" in skipped.err
 
 
 def test_without_any_manifests_it_says_how(run: Run) -> None:

@@ -206,7 +206,7 @@ def test_what_is_no_selector_is_refused(text: str) -> None:
         (("pv", "-l", "a=-"), 2, 'value "-"'),
         (("bindings", "-l", "a=b"), 2, "bindings have no labels"),
         (("pv", "--as-of", "someday"), 2, "neither a position nor a time"),
-        (("pv", "--as-of", "99999"), 3, "position 99999 is not there yet"),
+        (("pv", "--as-of", "99999"), 3, "position 99999 does not exist yet"),
         (("pv", "-w", "--as-of", "3"), 2, "give one of them"),
         (("pv,pvc", "-w"), 2, "one kind can be watched"),
         (("pv", "-o", "xml"), 2, "'xml' is not one of"),
@@ -220,7 +220,7 @@ def test_a_wrong_question_is_answered_with_what_to_ask(
     assert said in ran.err
 
 
-def test_what_is_there_is_shown_and_what_is_not_is_told(run: Run, db: str) -> None:
+def test_what_is_there_is_shown_and_what_is_not_is_reported(run: Run, db: str) -> None:
     ran = run("get", "pv", "disk-1", "disk-x", "-o", "name", "--db", db)
     assert (ran.code, ran.out) == (3, "persistentvolume/disk-1\n")
     assert 'PersistentVolume "disk-x" not found' in ran.err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran, Run
-from tests.support.fresh_stores import unsynced
+from tests.support.fresh_stores import unsynced_store
 from tests.support.serving import served
 from volsched.kube.json_path import JsonPathError, parse_path, parse_template, rendered, values_at
 from volsched.log.database import open_database
@@ -76,11 +76,8 @@ class Places:
 @pytest.fixture(scope="module")
 def store(told_store: tuple[str, int]) -> Iterator[tuple[str, str]]:
     path, _ = told_store
-    database = open_database(f"sqlite:///{path}")
-    unsynced(database)
-    with served(database) as running:
+    with unsynced_store(path) as database, served(database) as running:
         yield path, running.url
-    database.close()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.cli.conftest import Run
 from tests.support.fresh_stores import unsynced
 from tests.support.serving import Served, served
-from volsched.cli.app import Verbs, app, arranged
+from volsched.cli.app import Verbs, app, verb_first
 from volsched.log.database import open_database
 
 CLUSTER = {
@@ -99,7 +99,7 @@ def test_options_stand_before_the_verb_or_behind_it(
     ],
 )
 def test_what_stands_before_the_verb_is_put_behind_it(given: str, meant: str) -> None:
-    words = arranged(given.split())
+    words = verb_first(given.split())
     expected = meant.split()
     if "explain" in words:
         assert sorted(words) == sorted(expected)
@@ -114,7 +114,9 @@ def test_a_verb_keeps_its_own_option_of_that_name(run: Run, tmp_path: Path) -> N
     assert "cannot be read" in ran.err
 
 
-def test_a_context_that_is_not_there_is_told_with_those_that_are(run: Run, cluster: tuple[Served, Path]) -> None:
+def test_a_context_that_is_not_there_is_reported_with_those_that_are(
+    run: Run, cluster: tuple[Served, Path]
+) -> None:
     file = str(cluster[1] / "kubeconfig")
     for words in (["get", "pods", "--kubeconfig", file], ["get", "pods", "--live", "--kubeconfig", file]):
         ran = run(*words, "--context", "nope")

@@ -83,8 +83,8 @@ def test_everything_of_a_binding(run: Run, story: str) -> None:
         (["history", "pv", "n1-small", "--since", "soon"], 2, '"soon" is neither a position nor a time'),
         (["history", "pv", "n1-small", "--since", "9", "--until", "3"], 2, "a beginning before the end"),
         (["history", "pv", "n1-small", "--until", "3", "--as-of", "3"], 2, "give one of them"),
-        (["history", "pv", "n1-small", "--until", "9999"], 3, "position 9999 is not there yet"),
-        (["diff", "--from", "9", "--to", "3"], 2, "change them over"),
+        (["history", "pv", "n1-small", "--until", "9999"], 3, "position 9999 does not exist yet"),
+        (["diff", "--from", "9", "--to", "3"], 2, "swap them"),
         (["diff", "bindings", "--from", "9"], 2, "bindings are no objects"),
     ],
 )

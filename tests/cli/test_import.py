@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,6 @@ def cluster() -> list[dict[str, Any]]:
         known(claim("waits", "1Gi"), "uid-waits", phase="Pending"),
         placed,
     ]
-
-
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "store.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path)
 
 
 def dump(*objects: dict[str, Any]) -> bytes:
@@ -134,7 +126,7 @@ def test_what_says_not_who_it_is_gets_a_uid_and_an_age(run: Run, db: str) -> Non
     assert (len(names["uid"]), names["creationTimestamp"][:2]) == (36, "20")
 
 
-def test_what_is_missing_in_the_dump_is_told(run: Run, db: str) -> None:
+def test_what_is_missing_in_the_dump_is_reported(run: Run, db: str) -> None:
     lonely = [it for it in cluster() if it["kind"] in ("PersistentVolumeClaim", "Pod")]
     ran = run(
         "import",
@@ -155,6 +147,20 @@ def test_one_wrong_object_refuses_the_whole_dump(run: Run, db: str) -> None:
     assert (ran.code, ran.out) == (1, "")
     assert "volumeBindingMode" in ran.err
     assert position(db) == 0
+
+
+def test_objects_without_a_namespace_are_taken_into_the_one_that_is_given(run: Run, db: str) -> None:
+    bare = known(claim("waits", "1Gi"), "uid-waits", phase="Pending")
+    bare["metadata"].pop("namespace", None)
+    elsewhere = known(claim("data", "1Gi"), "uid-data", phase="Pending")
+    elsewhere["metadata"]["namespace"] = "other"
+    before = position(db)
+    refused = run("import", "-n", "shop", "-f", "-", "--db", db, stdin=dump(bare, elsewhere))
+    assert (refused.code, refused.out, position(db)) == (2, "", before)
+    assert 'is not of namespace "shop"; leave -n out' in refused.err
+    ran = run("import", "-n", "shop", "-f", "-", "--db", db, stdin=dump(known(LOCAL, "uid-local"), bare))
+    assert ran.code == 0, ran.err
+    assert get(run, db, "pvc", "shop/waits")["metadata"]["uid"] == "uid-waits"
 
 
 def test_who_imported_it_and_why_is_kept(run: Run, db: str, monkeypatch: pytest.MonkeyPatch) -> None:

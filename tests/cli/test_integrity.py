@@ -1,13 +1,13 @@
 """`volsched migrate`, `verify`, `rebuild`, `replay`, `export`, `import-log`: what people see, and every fault."""
 
 import json
-import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
+from tests.support.fresh_stores import unsynced_store
 from tests.support.histories import fill, sql
 from tests.support.store_samples import NOW, create_volume, must
 from volsched.log.database import open_database
@@ -15,13 +15,11 @@ from volsched.log.revisions import newest
 
 
 @pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> Path:
+def db(store_file: Path) -> Path:
     """A store with the fifteen events of `fill`."""
-    path = Path(shutil.copyfile(migrated_file, tmp_path / "store.db"))
-    database = open_database(f"sqlite:///{path}")
-    fill(database)
-    database.close()
-    return path
+    with unsynced_store(store_file) as database:
+        fill(database)
+    return store_file
 
 
 def tamper(db: Path, statement: str) -> None:
@@ -207,7 +205,7 @@ def test_replay_counts_what_there_was_at_a_position_or_time(run: Run, db: Path) 
 @pytest.mark.parametrize(
     ("until", "code", "message"),
     [
-        ("99", 3, "position 99 is not there yet; the log ends at 15"),
+        ("99", 3, "position 99 does not exist yet; the log ends at 15"),
         ("soon", 2, '"soon" is neither a position nor a time'),
         ("-3", 2, '"-3" is neither a position nor a time'),
     ],
@@ -313,7 +311,7 @@ def test_a_store_for_newer_writers_may_be_read_but_not_repaired(run: Run, db: Pa
     assert (ran.code, "writers of format 9 or newer" in ran.err) == (1, True)
 
 
-def test_a_file_that_is_no_database_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "notes.db"
     file.write_text("these are not the rows you are looking for\n" * 100)
     for words in (*USING, ["migrate"]):
@@ -402,7 +400,7 @@ def test_an_archive_is_verified_and_restored_with_the_rest(run: Run, db: Path, t
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--until", "99"], 3, "position 99 is not there yet; the log ends at 15"),
+        (["--until", "99"], 3, "position 99 does not exist yet; the log ends at 15"),
         (["--until", "15"], 1, "position 15 cannot be archived: the log ends at 15 and its last event stays"),
         (["--until", "8"], 1, 'binding "b2" is open and its history begins at 8; give 7 or less'),
         (["--until", "0"], 1, "there is no position 0; the log begins at 1"),

@@ -1,13 +1,11 @@
 """Ctrl-C, watching, completion, help: the command as a shell runs it."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.cli.conftest import Run
@@ -15,13 +13,6 @@ from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.command_processes import ROOT, line, started
 from tests.support.patience import HANG_SECONDS, wait_until
 from volsched import Engine
-
-
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "store.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path)
 
 
 def test_a_watch_shows_every_change_and_ends_well_with_ctrl_c(db: str) -> None:
@@ -77,7 +68,7 @@ def test_data_is_on_stdout_and_without_colours_where_nobody_sees_them(db: str) -
     assert "\x1b[3" not in ran.stderr
 
 
-def test_what_cannot_be_read_is_told_before_the_store_is_opened(run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_before_the_store_is_opened(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
     for verb in ("apply", "create", "import", "delete"):
         ran = run(verb, "-f", str(tmp_path / "bad.yaml"), "--db", str(tmp_path / "none.db"))

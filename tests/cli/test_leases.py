@@ -1,17 +1,14 @@
 """`volsched leases`: who acts in a role of which there is one, and taking it from its holder."""
 
 import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
-from tests.support.fresh_stores import unsynced
 from tests.support.log_reads import log
 from tests.support.serving import served
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.log.leases import acquire, current, renew
 from volsched.runtime.clock import SECOND, system_clock
 
@@ -19,11 +16,8 @@ TTL = 3_600 * SECOND
 
 
 @pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
-    opened = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'store.db')}")
-    unsynced(opened)
-    yield opened
-    opened.close()
+def database(sqlite: Database) -> Database:
+    return sqlite
 
 
 @pytest.fixture(params=["the store", "over HTTP"])
@@ -74,7 +68,7 @@ def test_a_lease_that_has_run_out_is_listed_as_over(run: Run, database: Database
 
 
 @pytest.mark.parametrize("name", ["controler", "a/b", "é"])
-def test_a_name_that_nobody_holds_is_told_and_changes_nothing(
+def test_a_name_that_nobody_holds_is_reported_and_changes_nothing(
     run: Run, database: Database, words: list[str], name: str
 ) -> None:
     lease = acquire(database, name="controller", holder="host-1", now=system_clock(), ttl=TTL)

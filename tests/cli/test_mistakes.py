@@ -79,6 +79,7 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("get node node-0", None, 3, "see it with --as-of"),
     ("describe pod", None, 2, "volsched describe pod NAME"),
     ("history pod", None, 2, "give KIND NAME, such as pod NAME"),
+    ("history 45", None, 3, "causes and consequences, is: volsched audit cause 45"),
     ("history pv nope", None, 3, "volsched get persistentvolumes"),
     ("explain pod nope", None, 3, "pods there: "),
     ("explain waiting", None, 3, "did you mean shop/waiting?"),
@@ -94,7 +95,7 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("audit cause soon", None, 3, 'there is no binding "soon"'),
     ("audit cause 0123456789ab", None, 3, 'there is no binding "0123456789ab"'),
     ("history 0123456789ab", None, 3, 'there is no binding "0123456789ab"'),
-    ("audit cause 99999", None, 3, "volsched history shows those there are"),
+    ("audit cause 99999", None, 3, "volsched history shows the positions"),
     ("release nope --reason x", None, 3, "see volsched orphans"),
     ("bind claim nope --node node-1", None, 3, "see volsched get pvc -A"),
     ("bind claim shop/wide --node nope", None, 3, "see volsched get nodes"),
@@ -117,7 +118,7 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("get pods --as-of 99999", None, 3, "the log ends at"),
     ("get pods -w --as-of 3", None, 2, "give one of them"),
     ("history pod db --since soon", None, 2, "2h or 1h30m for ago"),
-    ("diff --from 10 --to 5", None, 2, "change them over"),
+    ("diff --from 10 --to 5", None, 2, "swap them"),
     ("orphans --older-than soon", None, 2, "such as 7d or 1h30m"),
     # Manifests.
     ("apply -v", None, 2, "say which manifests: -f FILE"),
@@ -190,7 +191,7 @@ def test_a_mistake_is_answered_with_its_remedy(
 
 
 @pytest.mark.parametrize(("line", "code", "said"), PLACES, ids=lambda it: it if isinstance(it, str) else "")
-def test_a_wrong_place_is_told_with_the_right_one(
+def test_a_wrong_place_is_reported_with_the_right_one(
     run: Run, tmp_path: Path, line: str, code: int, said: str
 ) -> None:
     text = tmp_path / "notes.txt"

@@ -16,7 +16,7 @@ from volsched.questions.get.columns import columns_of
 from volsched.questions.get.parameters import OneParameters
 from volsched.questions.history.moments import read_duration, spoken_time
 from volsched.questions.refusals import MomentError
-from volsched.questions.registry import answered, question
+from volsched.questions.registry import handler_answer, question
 
 NOW = datetime(2026, 11, 18, 15, 30, tzinfo=UTC)
 """A Wednesday."""
@@ -160,7 +160,7 @@ def test_ages_count_to_the_moment_that_is_looked_at(run: Run, db: str) -> None:
     database = open_database(f"sqlite:///{db}")
     asked = OneParameters(kind="pod", name="db", as_of=moment)
     context = QuestionContext(store=database, now=(born + 3600) * SECOND)
-    (row,) = answered(question("get object"), context, asked).rows
+    (row,) = handler_answer(question("get object"), context, asked).rows
     age = [it.header for it in columns_of("pod", wide=True)].index("AGE")
     assert row.cells()[age] == "90s"
     database.close()

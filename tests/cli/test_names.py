@@ -84,6 +84,6 @@ def test_a_binding_is_named_by_what_is_printed_or_the_beginning_of_it(run: Run, 
     ],
     ids=lambda it: " ".join(it) if isinstance(it, list) else "",
 )
-def test_what_contradicts_itself_is_told(run: Run, db: str, words: list[str], code: int, said: str) -> None:
+def test_what_contradicts_itself_is_reported(run: Run, db: str, words: list[str], code: int, said: str) -> None:
     ran = run(*words, "--db", db)
     assert (ran.code, said in ran.err) == (code, True), ran.err

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,27 +13,16 @@ import yaml
 from rich.console import Console
 
 from tests.cli.conftest import Run
-from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.clusters import LOCAL, claim, node, on_node, pod, volume
 from volsched import Engine
 from volsched.cli.console import table_of
 from volsched.runtime.clock import SECOND, rfc3339, system_clock
 from volsched.scheduling.rules.failure_memory import NODE_REJECTED, REJECTED_NODES
 
 
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "store.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path)
-
-
 def apply(run: Run, db: str, *manifests: dict[str, Any]) -> None:
     ran = run("apply", "-f", "-", "--db", db, stdin=yaml.safe_dump_all(manifests).encode())
     assert ran.code == 0, ran.err
-
-
-def by_hand(manifest: dict[str, Any], name: str) -> dict[str, Any]:
-    return {**manifest, "spec": {**manifest["spec"], "nodeName": name}}
 
 
 CLUSTER = (LOCAL, node("n1"), node("n2"), volume("disk", "5Gi", "n1"), claim("data", "4Gi"))
@@ -58,8 +46,8 @@ def test_a_password_is_not_printed_with_the_remedy(run: Run) -> None:
     )
 
 
-def test_a_pod_put_on_its_node_by_hand_gets_its_volumes_by_the_command_that_is_told(run: Run, db: str) -> None:
-    apply(run, db, *CLUSTER, by_hand(pod("db", "data"), "n1"))
+def test_a_pod_put_on_its_node_by_hand_gets_its_volumes_by_the_command_that_is_shown(run: Run, db: str) -> None:
+    apply(run, db, *CLUSTER, on_node(pod("db", "data"), "n1"))
     listed = json.loads(run("schedule", "--db", db, "-o", "json").out)["pods"]
     assert listed[0]["state"] == "without its volumes; see: volsched explain pod default/db"
     told = run("explain", "pod", "db", "--db", db)
@@ -73,7 +61,7 @@ def test_a_pod_put_on_its_node_by_hand_gets_its_volumes_by_the_command_that_is_t
 
 
 def test_binding_is_not_suggested_where_the_node_cannot_serve_the_claims(run: Run, db: str) -> None:
-    apply(run, db, *CLUSTER, by_hand(pod("db", "data"), "n2"))
+    apply(run, db, *CLUSTER, on_node(pod("db", "data"), "n2"))
     told = run("explain", "pod", "db", "--db", db)
     assert "n2 cannot serve its claims; delete the pod and create it without spec.nodeName" in told.out
     assert "volsched bind claim" not in told.out
@@ -83,7 +71,9 @@ def test_binding_is_not_suggested_where_the_node_cannot_serve_the_claims(run: Ru
     assert json.loads(run("schedule", "--db", db, "-o", "json").out)["pods"][0]["node"] == "n1"
 
 
-def test_manifests_without_nodes_are_told_how_to_look_at_the_store(run: Run, db: str, tmp_path: Path) -> None:
+def test_manifests_without_nodes_are_answered_with_how_to_look_at_the_store(
+    run: Run, db: str, tmp_path: Path
+) -> None:
     apply(run, db, *CLUSTER)
     run("schedule", "--db", db)
     file = tmp_path / "pod.yaml"
@@ -147,7 +137,7 @@ def test_until_idle_ends_with_6_when_its_time_is_over(run: Run, db: str) -> None
     made = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "disks.example.com"}
     apply(run, db, made, node("n1"), claim("data", "1Gi", "made"), pod("db", "data"))
     late = run("schedule", "--until-idle", "--timeout", "0.2", "--db", db)
-    assert (late.code, "volsched in-flight says for what" in late.err) == (6, True)
+    assert (late.code, "volsched in-flight and volsched status say for what" in late.err) == (6, True)
     assert "waits for disks.example.com" in run("in-flight", "--db", db).out
 
 

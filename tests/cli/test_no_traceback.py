@@ -1,7 +1,6 @@
 """Whatever is missing or in the way, a person is told it in a line, with the way out."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,7 +98,7 @@ def test_a_terminal_without_arrows_gets_what_looks_like_one(tmp_path: Path, enco
     assert helped.returncode == 0
 
 
-def test_what_nobody_has_foreseen_is_told_as_our_fault(tmp_path: Path) -> None:
+def test_what_nobody_has_foreseen_is_reported_as_our_fault(tmp_path: Path) -> None:
     broken = "import volsched.cli.app as it\nit.app = lambda: 1 // 0\nfrom volsched.cli import main\nmain()\n"
     told = ran(broken, tmp_path)
     assert (told.returncode, told.stderr.count("\n")) == (1, 1)
@@ -108,10 +107,9 @@ def test_what_nobody_has_foreseen_is_told_as_our_fault(tmp_path: Path) -> None:
 
 
 def test_a_store_that_can_only_be_read_is_read(
-    run: Run, tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, store_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "store.db"
-    shutil.copyfile(migrated_file, file)
+    file, directory = store_file, store_file.parent
     assert run("apply", "-f", str(EXAMPLE), "--db", str(file)).code == 0
     access = os.access
 
@@ -120,7 +118,7 @@ def test_a_store_that_can_only_be_read_is_read(
         return access(path, mode, **given) and not (mode & os.W_OK and Path(path) == file)
 
     monkeypatch.setattr(os, "access", refused)
-    before = {it.name for it in tmp_path.iterdir()}
+    before = {it.name for it in directory.iterdir()}
     for words in (
         ["get", "pods", "-A"],
         ["history", "pod/shop/db-0"],
@@ -130,4 +128,4 @@ def test_a_store_that_can_only_be_read_is_read(
         assert run(*words, "--db", str(file)).code == 0
     ran = run("delete", "pod", "shop/db-0", "--db", str(file))
     assert (ran.code, "the database is read-only; check the file's permissions" in ran.err) == (1, True)
-    assert {it.name for it in tmp_path.iterdir()} == before
+    assert {it.name for it in directory.iterdir()} == before

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,6 @@ from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched.log.database import open_database
 from volsched.log.reads.tail import read_stream
-
-
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "store.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path)
 
 
 @pytest.fixture(autouse=True)

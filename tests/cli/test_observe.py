@@ -1,6 +1,5 @@
 """A cluster observed and asked live, over HTTP against our own API in its strict form."""
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,32 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.fresh_stores import unsynced
+from tests.support.clusters import LOCAL, claim
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.read_only import is_read
 from volsched.cli.kubectl_plugin import plugin_arguments, without_store
-from volsched.log.database import open_database
+from volsched.log.database import Database
 
-CLASS = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "local"},
-    "provisioner": "kubernetes.io/no-provisioner",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
 CANARY = "c4n4ry"
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "spec": {"providerID": CANARY}}
-CLAIM = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "data", "namespace": "shop"},
-    "spec": {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "local",
-        "resources": {"requests": {"storage": "1Gi"}},
-    },
-}
+CLAIM = claim("data", "1Gi", namespace="shop")
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -52,14 +35,11 @@ POD = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, migrated_file: Path) -> Iterator[Served]:
-    database = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'cluster.db')}")
-    unsynced(database)
-    with served(database) as running:
+def cluster(sqlite: Database) -> Iterator[Served]:
+    with served(sqlite) as running:
         running.namespace("kube-system")
-        running.create(CLASS, NODE, CLAIM, POD)
+        running.create(LOCAL, NODE, CLAIM, POD)
         yield running
-    database.close()
 
 
 @pytest.fixture
@@ -93,7 +73,7 @@ def test_a_live_cluster_is_asked_and_nothing_is_stored(cluster: Served, kubeconf
     lost = volsched("simulate", "--lose-node", "node-1", "--live", "--kubeconfig", kubeconfig)
     assert "pods evicted: 0" in lost.stdout, lost.stderr
     assert cluster.http.get("/api/v1/pods").json()["metadata"]["resourceVersion"] == before
-    assert {it.name for it in tmp_path.iterdir() if it.suffix == ".db"} == {"cluster.db"}
+    assert {it.name for it in tmp_path.iterdir() if it.suffix == ".db"} == {"store.db"}
 
 
 def test_what_is_wrong_with_the_way_to_a_cluster_is_one_line_with_a_remedy(kubeconfig: Path) -> None:

@@ -21,7 +21,7 @@ def _every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
 
 
-def test_counts_and_the_time_left_are_told_with_v_and_nothing_without(
+def test_counts_and_the_time_left_are_reported_with_v_and_nothing_without(
     run: Run, sqlite: Database, tmp_path: Path
 ) -> None:
     fill(sqlite)
@@ -56,7 +56,7 @@ def test_scheduling_tells_how_many_pods_have_a_node(
     assert "Scheduling" not in run("schedule", "--db", url).err
 
 
-def test_reading_much_is_told_by_objects_and_several_inputs_by_inputs(
+def test_reading_much_is_reported_by_objects_and_several_inputs_by_inputs(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifest_input, "LARGE", 0)
@@ -83,6 +83,6 @@ def test_what_is_left_follows_from_what_was_done(run: Run, capsys: pytest.Captur
 
 
 def test_a_file_that_announces_nothing_is_read_all_the_same() -> None:
-    lines, total = progress.announced(iter(["not json\n", "b\n"]), "last")
+    lines, total = progress.lines_and_total(iter(["not json\n", "b\n"]), "last")
     assert (list(lines), total) == (["not json\n", "b\n"], None)
-    assert progress.announced(iter(()), "last")[1] is None
+    assert progress.lines_and_total(iter(()), "last")[1] is None

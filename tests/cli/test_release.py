@@ -1,7 +1,6 @@
 """`volsched release` and `volsched orphans`; and what `apply` and `schedule` say of the zonal upgrade."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,6 @@ from volsched.kube.meta import LEGACY_ZONE, SELECTED_NODE, ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.reads.tail import read_stream
 from volsched.runtime.clock import SECOND, system_clock
-
-
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    return str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
 
 
 @pytest.fixture

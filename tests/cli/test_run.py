@@ -1,7 +1,6 @@
 """`volsched apply`, `schedule`, `recover`, `effects`: from manifests to bound pods, and what to do if it fails."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,6 @@ from tests.support.half_done import CLUSTER, half_done
 from tests.support.parked_effects import parked_prebind
 from volsched.log.database import open_database
 from volsched.runtime.clock import SECOND
-
-
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    return str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
 
 
 @pytest.fixture

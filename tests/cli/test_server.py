@@ -7,30 +7,21 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran, Run
-from tests.support.fresh_stores import unsynced
+from tests.cli.two_ways import TwoWays
+from tests.support.fresh_stores import unsynced_store
 from tests.support.serving import Served, served
 from tests.support.settled_server import settled
-from volsched.log.database import open_database
 from volsched.log.reads.tail import read_head
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(TwoWays):
     """One store, reached in both ways."""
 
-    db: str
-    api: Served
-    run: Run
     position: int
     """Where `db` was bound."""
     last: int
     """Where the story ends, with a binding that is under way."""
-
-    def here(self, *words: str, stdin: bytes | None = None) -> Ran:
-        return self.run(*words, "--db", self.db, stdin=stdin)
-
-    def there(self, *words: str, stdin: bytes | None = None) -> Ran:
-        return self.run("--server", self.api.url, *words, stdin=stdin)
 
     def same(self, *words: str, stdin: bytes | None = None) -> Ran:
         """What is printed, if it is the same; what is told beside it may be worded for where it comes from."""
@@ -45,13 +36,11 @@ class Both:
 @pytest.fixture(scope="module")
 def store(told_store: tuple[str, int]) -> Iterator[tuple[str, Served, int, int]]:
     path, position = told_store
-    database = open_database(f"sqlite:///{path}")
-    unsynced(database)
-    with database.read() as connection:
-        last = read_head(connection).position
-    with served(database) as running:
-        yield path, running, position, last
-    database.close()
+    with unsynced_store(path) as database:
+        with database.read() as connection:
+            last = read_head(connection).position
+        with served(database) as running:
+            yield path, running, position, last
 
 
 @pytest.fixture

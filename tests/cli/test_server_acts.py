@@ -5,7 +5,6 @@ import shutil
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,19 @@ import yaml
 
 from tests.api.access.secured import LONG, issue_token, secured, write_issued
 from tests.api.questions.conftest import furnished
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run
+from tests.cli.two_ways import TwoWays
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.command_processes import line, started
-from tests.support.fresh_stores import unsynced
+from tests.support.fresh_stores import unsynced_store
 from tests.support.half_done import half_done
 from tests.support.parked_effects import parked_prebind
 from tests.support.patience import HANG_SECONDS
-from tests.support.serving import Served, served
-from tests.support.settled_server import settled
+from tests.support.serving import served
 from volsched.api.access.callers import Role, organizations
 from volsched.api.access.tls import make_authority
 from volsched.cli.remote import server
-from volsched.log.database import open_database
+from volsched.log.database import Database, open_database
 
 ZONED = volume("zoned", "5Gi", "node-0")
 ZONED["metadata"]["labels"] = {"failure-domain.beta.kubernetes.io/zone": "a"}
@@ -41,28 +40,8 @@ CLUSTER = [
 ]
 
 
-@dataclass(frozen=True)
-class Twins:
-    """Two stores that are the same: one is opened, the other is asked for over HTTP."""
-
-    db: str
-    api: Served
-    run: Run
-
-    def here(self, *words: str, stdin: bytes | None = None) -> Ran:
-        return self.run(*words, "--db", self.db, stdin=stdin)
-
-    def there(self, *words: str, stdin: bytes | None = None) -> Ran:
-        return self.run("--server", self.api.url, *words, stdin=stdin)
-
-    def same(self, *words: str, stdin: bytes | None = None) -> Ran:
-        here, there = self.here(*words, stdin=stdin), self.there(*words, stdin=stdin)
-        assert (there.code, settled(there.out)) == (here.code, settled(here.out)), there.err
-        return there
-
-
 @pytest.fixture
-def twins(tmp_path: Path, migrated_file: Path, run: Run, request: pytest.FixtureRequest) -> Iterator[Twins]:
+def twins(tmp_path: Path, migrated_file: Path, run: Run, request: pytest.FixtureRequest) -> Iterator[TwoWays]:
     here, there = tmp_path / "here.db", tmp_path / "there.db"
     shutil.copyfile(migrated_file, here)
     if fill := getattr(request, "param", None):
@@ -70,18 +49,15 @@ def twins(tmp_path: Path, migrated_file: Path, run: Run, request: pytest.Fixture
     with open_database(f"sqlite:///{here}").engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copyfile(here, there)
-    database = open_database(f"sqlite:///{there}")
-    unsynced(database)
-    with served(database) as api:
-        yield Twins(str(here), api, run)
-    database.close()
+    with unsynced_store(there) as database, served(database) as api:
+        yield TwoWays(str(here), api, run)
 
 
 def manifests(*objects: object) -> bytes:
     return yaml.safe_dump_all(objects).encode()
 
 
-def test_objects_are_applied_created_and_deleted_with_the_same_words(twins: Twins) -> None:
+def test_objects_are_applied_created_and_deleted_with_the_same_words(twins: TwoWays) -> None:
     everything = manifests(*CLUSTER)
     first = twins.same("apply", "-f", "-", "--reason", "first räck", stdin=everything)
     assert {it.rpartition(" ")[2] for it in first.out.splitlines()} == {"created"}
@@ -115,7 +91,7 @@ def test_objects_are_applied_created_and_deleted_with_the_same_words(twins: Twin
 
 
 @pytest.mark.parametrize("twins", [lambda db: furnish(db)], indirect=True)
-def test_reservations_are_made_confirmed_and_given_up(twins: Twins) -> None:
+def test_reservations_are_made_confirmed_and_given_up(twins: TwoWays) -> None:
     made = json.loads(twins.there("reservations", "create", "web", "--for", "300", "-o", "json").out)
     assert (made["pod"], made["node"], made["state"]) == ("default/web", "n1", "reserved")
     (listed,) = json.loads(twins.there("reservations", "list", "-o", "json").out)["items"]
@@ -140,20 +116,18 @@ def test_reservations_are_made_confirmed_and_given_up(twins: Twins) -> None:
 
 
 def furnish(db: str) -> None:
-    database = open_database(f"sqlite:///{db}")
-    furnished(database)
-    database.close()
+    with unsynced_store(db) as database:
+        furnished(database)
 
 
 def give_up(db: str) -> None:
     half_done(db)
-    database = open_database(f"sqlite:///{db}")
-    parked_prebind(database)
-    database.close()
+    with unsynced_store(db) as database:
+        parked_prebind(database)
 
 
 @pytest.mark.parametrize("twins", [give_up], indirect=True)
-def test_work_that_was_given_up_is_listed_retried_and_cancelled(twins: Twins) -> None:
+def test_work_that_was_given_up_is_listed_retried_and_cancelled(twins: TwoWays) -> None:
     twins.same("effects", "list")
     (found,) = json.loads(twins.same("effects", "list", "--state", "parked", "-o", "json").out)["items"]
     twins.same("effects", "retry", found["key"], "--reason", "fire is out")
@@ -163,19 +137,17 @@ def test_work_that_was_given_up_is_listed_retried_and_cancelled(twins: Twins) ->
 
 
 @pytest.mark.parametrize("twins", [give_up], indirect=True)
-def test_a_log_that_was_rewritten_is_found_over_http(twins: Twins) -> None:
+def test_a_log_that_was_rewritten_is_found_over_http(twins: TwoWays) -> None:
     twins.same("effects", "list", "--queue", "prebind", "--limit", "1")
     for path in (twins.db, twins.db.replace("here.db", "there.db")):
-        database = open_database(f"sqlite:///{path}")
-        with database.engine.begin() as connection:
+        with unsynced_store(path) as database, database.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE events SET actor = 'me' WHERE position = 7")
-        database.close()
     assert twins.same("verify").code == 5
     assert twins.same("verify", "-o", "json").code == 5
     assert "position 7" in twins.there("verify").err
 
 
-def test_a_watch_follows_over_http_and_ends_well_with_ctrl_c(twins: Twins) -> None:
+def test_a_watch_follows_over_http_and_ends_well_with_ctrl_c(twins: TwoWays) -> None:
     twins.api.create(node("a"), node("b", rack="r1"))
     watch = ("get", "nodes", "-w", "-l", "rack")
     with started("--server", twins.api.url, *watch) as process:
@@ -221,7 +193,9 @@ def test_what_needs_the_store_says_where_to_run_it(run: Run, words: str, tmp_pat
         (("--server", "http://127.0.0.1:1", "get", "pv", "-l", "="), 2, "selector"),
     ],
 )
-def test_a_server_that_is_named_wrongly_is_told(run: Run, words: tuple[str, ...], code: int, said: str) -> None:
+def test_a_server_that_is_named_wrongly_is_reported(
+    run: Run, words: tuple[str, ...], code: int, said: str
+) -> None:
     ran = run(*words)
     assert (ran.code, ran.out, said in ran.err) == (code, "", True), ran.err
     assert "secret" not in ran.err
@@ -236,7 +210,7 @@ def test_a_server_that_does_not_answer_ends_with_6(run: Run, monkeypatch: pytest
 
 
 def test_a_store_that_is_named_counts_before_the_environment(
-    twins: Twins, monkeypatch: pytest.MonkeyPatch
+    twins: TwoWays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOLSCHED_SERVER", "http://127.0.0.1:1")
     assert twins.run("get", "pv").code == 1
@@ -245,18 +219,15 @@ def test_a_store_that_is_named_counts_before_the_environment(
     assert twins.run("get", "pv").code == 0
 
 
-def test_with_tls_a_token_or_a_certificate_says_who_it_is(run: Run, tmp_path: Path, migrated_file: Path) -> None:
-    shutil.copyfile(migrated_file, tmp_path / "store.db")
-    database = open_database(f"sqlite:///{tmp_path / 'store.db'}")
-    unsynced(database)
+def test_with_tls_a_token_or_a_certificate_says_who_it_is(run: Run, tmp_path: Path, sqlite: Database) -> None:
     authority = make_authority(tmp_path / "certs")
-    with secured(database, authority, tmp_path) as api:
+    with secured(sqlite, authority, tmp_path) as api:
         for name, role, within in (
             ("ada", Role.OPERATOR, None),
             ("eve", Role.VIEWER, None),
             ("kim", Role.VIEWER, ["shop"]),
         ):
-            (tmp_path / name).write_text(issue_token(database, name, role, namespaces=within))
+            (tmp_path / name).write_text(issue_token(sqlite, name, role, namespaces=within))
             (tmp_path / f"{name}.conf").write_text(
                 yaml.safe_dump(api.config_with_token((tmp_path / name).read_text()))
             )
@@ -283,4 +254,3 @@ def test_with_tls_a_token_or_a_certificate_says_who_it_is(run: Run, tmp_path: Pa
         assert (forged.code, "vs1_nobody" in forged.err) == (1, False)
         doubtful = run("--server", api.url, "--token-file", str(tmp_path / "ada"), "get", "nodes")
         assert (doubtful.code, "--ca-file" in doubtful.err) == (1, True)
-    database.close()

@@ -186,6 +186,25 @@ def test_what_is_deleted_is_missed(run: Run, dump: str, what: str, stranded: lis
     assert why in run("simulate", "--delete", what, "-f", dump).out
 
 
+def test_names_and_manifests_without_a_namespace_are_of_the_one_that_is_given(
+    run: Run, tmp_path: Path, dump: str
+) -> None:
+    named = run("simulate", "--delete", "pvc/shop/cache", "--delete", "node/b1", "-f", dump)
+    short = run("simulate", "--delete", "pvc/cache", "--delete", "node/b1", "-n", "shop", "-f", dump)
+    assert (short.code, short.out) == (named.code, named.out)
+    elsewhere = run("simulate", "--delete", "pvc/shop/cache", "-n", "other", "-f", dump)
+    assert (elsewhere.code, elsewhere.out) == (2, "")
+    assert "names namespace shop, and -n says other" in elsewhere.err
+    bare = [claim("extra", "1Gi"), pod("extra", "extra")]
+    for it in bare:
+        del it["metadata"]["namespace"]
+    added = write(
+        tmp_path / "bare.yaml", node("c1", "c"), volume("new", "4Gi", "kubernetes.io/hostname", "c1"), *bare
+    )
+    told = json.loads(run("simulate", "--add", added, "-n", "shop", "-f", dump, "-o", "json").out)
+    assert [it["pod"] for it in told["placed"]] == ["shop/extra"]
+
+
 def test_a_store_is_only_read(run: Run, tmp_path: Path) -> None:
     db = str(tmp_path / "store.db")
     objects = [
@@ -214,7 +233,7 @@ def test_a_store_is_only_read(run: Run, tmp_path: Path) -> None:
         (["--delete", "pv/gone"], 3, 'volume "gone" is not in the manifests'),
         (["--delete", "volumes/zonal"], 3, "there is no kind"),
         (["--delete", "pv"], 2, "write KIND/NAME"),
-        (["--delete", "sts/shop/db"], 2, "decides nothing here"),
+        (["--delete", "sts/shop/db"], 2, "plays no part in a decision"),
         ([], 2, "nothing to try"),
     ],
 )

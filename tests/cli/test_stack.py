@@ -80,7 +80,7 @@ def test_up_status_logs_a_crash_and_down(passable_path: Path) -> None:
         (("up", "--scale", "postgres=2"), "there may be several of scheduler, controller, worker, and of nothing"),
     ],
 )
-def test_a_slip_of_the_pen_is_told_before_anything_starts(
+def test_a_slip_of_the_pen_is_reported_before_anything_starts(
     passable_path: Path, words: tuple[str, ...], told: str
 ) -> None:
     assert told in run(*words, "--dir", str(passable_path / "stack"), code=2)

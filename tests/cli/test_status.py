@@ -42,7 +42,7 @@ def ran(*words: str) -> str:
 def test_one_glance_shows_who_waits_what_is_left_and_who_leads(sqlite: Database) -> None:
     scene(sqlite)
     lines = ran("status", "--db", str(sqlite.engine.url)).splitlines()
-    assert any(it.startswith("pods: ") and "1 without a node, the oldest since" in it for it in lines)
+    assert any(it.startswith("pods: ") and "1 without a node, the oldest for" in it for it in lines)
     assert any(
         it.split() == [*["1", "node(s)", "didn't", "find", "available", "persistent", "volumes", "to", "bind"]]
         for it in lines
@@ -66,7 +66,7 @@ def test_a_server_says_the_same_from_what_it_keeps_up(sqlite: Database) -> None:
         wait_until(same)
 
 
-def test_a_past_moment_is_told_as_the_log_has_it_and_nothing_that_is_beside_the_log(sqlite: Database) -> None:
+def test_a_past_moment_is_shown_as_the_log_has_it_and_nothing_that_is_beside_the_log(sqlite: Database) -> None:
     stepped = Stepped(sqlite, [LOCAL, node("node-0", **{ZONE: "a"}), volume("disk-0", "5Gi", "node-0")])
     stepped.settle()
     stepped.create(claim("data", "4Gi"), pod("db", "data"))

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,7 @@ EVENT = {
 
 
 @pytest.fixture
-def store(run: Run, tmp_path: Path, migrated_file: Path) -> str:
-    db = str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
+def store(run: Run, db: str, tmp_path: Path) -> str:
     manifest = tmp_path / "n.json"
     manifest.write_text(json.dumps(NODE) + "\n" + json.dumps(EVENT))
     ran = run("apply", "-f", str(manifest), "--db", db, "--reason", f"because {TITLE}")

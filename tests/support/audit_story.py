@@ -6,8 +6,8 @@ the pod ends on the other node. Later the pod and one of its claims go, and that
 
 from dataclasses import replace
 
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
-from tests.support.volume_theft import take
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod
+from tests.support.volume_theft import DISKS, take
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND
 
@@ -16,12 +16,7 @@ CLUSTER = (
     LOCAL,
     node("node-0", **{ZONE: "zone-a"}),
     node("node-1", **{ZONE: "zone-b"}),
-    volume("n1-small", "3Gi", "node-1"),
-    volume("n1-large", "7Gi", "node-1"),
-    volume("n0-small", "4Gi", "node-0"),
-    volume("n0-large", "8Gi", "node-0"),
-    claim("small", "2Gi"),
-    claim("large", "6Gi"),
+    *DISKS,
 )
 QUIET = 3_600 * SECOND
 """Between the chapters of the story."""

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.store_samples import NOW
 from volsched.cluster.kubernetes.metadata_proof import ObjectVersion
+from volsched.cluster.observer import ClusterObserver
 from volsched.cluster.port import (
     KUBERNETES,
     NOTHING_KNOWN,
@@ -98,3 +100,8 @@ class GivenCluster:
         raise AssertionError("an observer wrote to the cluster")
 
     create = update = patch = delete = bind_pod = unassign_pod = refused
+
+
+def settle(observer: ClusterObserver, now: int = NOW) -> None:
+    while observer.step(now):
+        pass

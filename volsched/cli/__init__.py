@@ -13,12 +13,12 @@ import sys
 import threading
 
 INTERRUPTED = 130
-"""As shells have it for SIGINT; what was committed before is kept, what was not is not there."""
+"""The exit code that shells use for SIGINT. What was committed before is kept."""
 AGAIN_SECONDS = 0.05
 TRACEBACK = "VOLSCHED_TRACEBACK"
-"""Set, it shows where a fault of ours was met; a person who only uses the command is not shown it."""
+"""If set, an internal error shows its traceback, which a user of the command does not need."""
 PLAIN = {"→": "->", "…": "...", "·": "-", "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+"}
-"""What stands for a character that a terminal's encoding has not."""
+"""Replacements for characters that the terminal's encoding lacks."""
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _print_anywhere()
     try:
-        # Loaded in here, so that Ctrl-C ends the command quietly at any moment.
+        # Imported here, so that Ctrl-C ends the command quietly at any moment.
         from volsched.cli.app import app
 
         app()
@@ -37,11 +37,11 @@ def main() -> None:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        sys.exit(_told(error))
+        sys.exit(_report(error))
 
 
 def _print_anywhere() -> None:
-    """A terminal that has no arrows gets what looks like one: to print must never fail."""
+    """A terminal without arrows gets what looks like one: printing must never fail."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plain")
@@ -51,7 +51,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
-    # As JSON and YAML write it: data that is read by a program stays what it is.
+    # Escaped as in JSON and YAML, so that a program still reads the same data.
     return "".join(PLAIN.get(it) or json.dumps(it)[1:-1] for it in text), error.end
 
 
@@ -59,17 +59,17 @@ codecs.register_error("plain", _plain)
 
 
 def plain_text(text: str, encoding: str) -> str:
-    """As a terminal of this encoding shows it."""
+    """The text as a terminal with this encoding shows it."""
     return text if text.isascii() else text.encode(encoding, errors="plain").decode(encoding)
 
 
-def _told(error: Exception) -> int:
-    """What no command has foreseen, in a line; the exit code."""
-    print(f"error: {_words(error)}", file=sys.stderr)
+def _report(error: Exception) -> int:
+    """Print an unforeseen error in one line; returns the exit code."""
+    print(f"error: {_error_text(error)}", file=sys.stderr)
     return 2 if isinstance(error, ModuleNotFoundError) else 1
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         from volsched.runtime.extras import MissingExtraError, extra_of, missing
 
@@ -86,16 +86,16 @@ def _words(error: Exception) -> str:
 
 
 def _interrupt(*_: object) -> None:
-    # Libraries that are interrupted in the middle log it with a traceback. Whoever presses Ctrl-C knows.
+    # Interrupted libraries log a traceback, which nobody who pressed Ctrl-C needs.
     logging.disable()
     raise KeyboardInterrupt
 
 
 def _unraisable(lost: "sys.UnraisableHookArgs") -> None:
-    """Python throws away what is raised while an object is destroyed, and with it a Ctrl-C that came just then."""
+    """Python drops exceptions that are raised while an object is destroyed: a Ctrl-C among them is sent again."""
     if lost.exc_type is KeyboardInterrupt:
         again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
-        # A command that is over by then is not held up for it.
+        # A command that ends before does not wait for it.
         again.daemon = True
         again.start()
     else:

@@ -43,18 +43,18 @@ ClientCa = Annotated[
     typer.Option(
         "--client-ca",
         metavar="FILE",
-        help="Whose client certificates are believed; else VOLSCHED_CLIENT_CA_FILE. Without, tokens only.",
+        help="The CA of client certificates; else VOLSCHED_CLIENT_CA_FILE. Without it, tokens only.",
     ),
 ]
 STRICT_LOOPBACK = (
-    "--strict lets anybody order faults, so it is served without TLS and on loopback only; leave one out"
+    "--strict lets any caller inject faults, so it is served without TLS and on loopback only; leave one out"
 )
 Begin = Callable[[ExitStack, Failed], Callable[[], None]]
-"""Starts what runs beside the API, until the stack ends; returns what a commit of the API wakes."""
+"""Starts what runs beside the API until the stack is closed; returns what to call after a commit of the API."""
 
 
 def require_server() -> None:
-    """ModuleNotFoundError, which says what to install, before a base install makes a store for nothing."""
+    """Raise ModuleNotFoundError, which says what to install, before a base install creates a store in vain."""
     import_module("uvicorn")
 
 
@@ -64,7 +64,7 @@ def nothing_beside(_stack: ExitStack, _failed: Failed) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class ServedAddress:
-    """Where the API listens, and the files that it proves itself with."""
+    """Where the API listens, and its certificate."""
 
     host: str
     port: int
@@ -74,7 +74,7 @@ class ServedAddress:
     strict: bool = False
 
     def tls(self) -> "Tls | None":
-        """None: it is served without. What the command line leaves open, the settings say."""
+        """None: the API is served without TLS. The settings fill in what the command line leaves open."""
         from volsched.api.access.tls import TlsError, load_tls
 
         settings = read_settings()
@@ -99,21 +99,21 @@ class ServedAddress:
 class ApiProcess:
     database: Database
     where: ServedAddress
-    decides: Configuration
-    says: Callable[[str], str]
-    """Printed on stderr once it listens, given its URL."""
-    ended: str
-    """Printed when it fails, before and after the reason."""
+    configuration: Configuration
+    ready_line: Callable[[str], str]
+    """Makes the line that is printed once it listens, from its URL."""
+    failure_line: str
+    """The message of a failure; `{}` stands for the reason."""
     begin: Begin = nothing_beside
     zonal_upgrade: bool = False
     follows: bool = False
-    """The objects are a foreign cluster's: they are followed here, and written there."""
+    """The objects belong to a foreign cluster: they are only followed here, and written there."""
     reserves: bool = True
     binds: bool = True
-    """Whether reservations are taken, and whether somebody carries out what the extender binds."""
+    """Whether reservations are accepted, and whether a process carries out what the extender binds."""
 
     def run(self) -> None:
-        """Until Ctrl-C or SIGTERM; a failure of any part ends the command."""
+        """Serve until Ctrl-C or SIGTERM; a failure of any part ends the command."""
         try:
             # Only these commands need what the extra brings.
             from volsched.api.listener import ListenError, address, check_access, listen, serve
@@ -140,7 +140,7 @@ class ApiProcess:
             except ListenError as error:
                 fail(Exit.USAGE, str(error))
             wake = self.begin(stack, failed)
-            stderr.print(self.says(address(listening, tls)))
+            stderr.print(self.ready_line(address(listening, tls)))
             died = serve(
                 self.database,
                 listening,
@@ -148,7 +148,7 @@ class ApiProcess:
                 actor=f"api/{user()}",
                 zonal_upgrade=self.zonal_upgrade,
                 committed=wake,
-                configuration=self.decides,
+                configuration=self.configuration,
                 started=servers.append,
                 tls=tls,
                 limits=limits_of_settings(),
@@ -159,7 +159,7 @@ class ApiProcess:
                 binds=self.binds,
             )
         if died is not None or deaths:
-            fail(Exit.FAILURE, self.ended.format(died or deaths[0]))
+            fail(Exit.FAILURE, self.failure_line.format(died or deaths[0]))
 
 
 def limits_of_settings() -> "Limits":

@@ -42,7 +42,7 @@ MARKUP: Literal["markdown"] = "markdown"
 
 @contextmanager
 def modules_loaded() -> Iterator[None]:
-    """Modules stay: looking for garbage among them takes an eighth of the start and finds none."""
+    """Pauses garbage collection: among loading modules it takes an eighth of the start and finds nothing."""
     gc.disable()
     try:
         yield
@@ -51,7 +51,7 @@ def modules_loaded() -> Iterator[None]:
         gc.enable()
 
 
-def _full(module: str) -> str:
+def _module_name(module: str) -> str:
     """A module of this package, unless its whole name is given."""
     return module if module.startswith("volsched.") else f"{__package__}.{module}"
 
@@ -65,23 +65,23 @@ class CommandVerb:
     help: str
     """Its line in the list of commands; the whole text is the function's own."""
     function: str = ""
-    """Without it, the function that is called as the verb is."""
+    """If empty, the function with the name of the verb."""
     examples: str = "EXAMPLES"
-    """What the module calls the text below the options."""
+    """The module's constant with the text below the options."""
     needs_words: bool = False
-    """Called with nothing, it shows its help."""
+    """Without arguments it shows its help."""
     live: bool = False
-    """It takes `--live`, and then answers for the cluster that kubectl talks to."""
+    """It takes `--live`, which makes it answer for the cluster that kubectl talks to."""
 
     def add_to(self, app: typer.Typer) -> None:
-        module = import_module(_full(self.module))
+        module = import_module(_module_name(self.module))
         add = app.command(self.name, epilog=getattr(module, self.examples), no_args_is_help=self.needs_words)
         add(getattr(module, self.function or self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionVerb:
-    """A command that is a question of the registry, and called as it is."""
+    """A command that is a question of the registry, with the same name."""
 
     name: str
     help: str
@@ -105,44 +105,44 @@ class Family:
     live: bool = False
 
     def add_to(self, app: typer.Typer) -> None:
-        app.add_typer(import_module(_full(self.module)).app, name=self.name)
+        app.add_typer(import_module(_module_name(self.module)).app, name=self.name)
 
 
 class LazyGroup(TyperGroup):
-    """Lists commands from a table, and loads the one that is called, or that a shell completes."""
+    """Lists commands from a table, and loads only the one that is called or completed by a shell."""
 
     table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {}
     """By the title under which they are listed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._unloaded = {it.name: it for entries in self.table.values() for it in entries}
+        self._unloaded = {entry.name: entry for entries in self.table.values() for entry in entries}
         for title, entries in self.table.items():
-            for it in entries:
-                self.add_command(TyperCommand(it.name, help=it.help, rich_help_panel=title))
+            for entry in entries:
+                self.add_command(TyperCommand(entry.name, help=entry.help, rich_help_panel=title))
 
-    def arranged(self, args: Sequence[str]) -> list[str]:
-        """The same command, which begins with its verb."""
+    def verb_first(self, args: Sequence[str]) -> list[str]:
+        """The same command with its verb first."""
         families = {it.name for entries in self.table.values() for it in entries if isinstance(it, Family)}
         return behind_verb(args, self.params, families)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        return super().parse_args(ctx, self.arranged(args))
+        return super().parse_args(ctx, self.verb_first(args))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
         if name in self._unloaded:
             line: Any = command
-            command = _loaded(self._unloaded.pop(name), self.params)
+            command = _load(self._unloaded.pop(name), self.params)
             # `volsched help` lists it as before.
             command.rich_help_panel, command.short_help = line.rich_help_panel, line.help
             self.add_command(command, name)
         return name, command, rest
 
 
-def _loaded(entry: CommandVerb | QuestionVerb | Family, options: Sequence[Any]) -> Any:
-    """The command, which takes the `options` of all commands as well."""
-    holder = typer.Typer(rich_markup_mode=MARKUP, callback=_nothing)
+def _load(entry: CommandVerb | QuestionVerb | Family, options: Sequence[Any]) -> Any:
+    """The command, with the `options` of all commands added."""
+    holder = typer.Typer(rich_markup_mode=MARKUP, callback=_keep_group)
     with modules_loaded():
         entry.add_to(holder)
     command = get_group(holder).commands[entry.name]
@@ -152,32 +152,32 @@ def _loaded(entry: CommandVerb | QuestionVerb | Family, options: Sequence[Any]) 
 
 
 def _verbs_of(family: Family) -> Container[str]:
-    """None of a family that an extra brings, where that is not installed."""
+    """The verbs of a family; none if it belongs to an extra that is not installed."""
     try:
-        verbs: Container[str] = _loaded(family, ()).commands
+        verbs: Container[str] = _load(family, ()).commands
     except ModuleNotFoundError:
         return ()
     return verbs
 
 
-def _nothing() -> None:
-    """A group is not asked for a command of its own where it has a callback."""
+def _keep_group() -> None:
+    """With a callback, typer does not turn a group of one command into that command."""
 
 
 class Verbs(LazyGroup):
-    """A new command is a line in here: nothing of it is loaded until it is called."""
+    """All verbs. A new command is a line in this table, and is loaded when it is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = args[0] in self.commands
-        told = with_file_option(args) if known else instead_of_kubectl(args[0]) or self._longer(args[0])
-        if told is not None:
+        advice = with_file_option(args) if known else instead_of_kubectl(args[0]) or self._advice_for(args[0])
+        if advice is not None:
             from volsched.cli.console import Exit, fail
 
-            fail(Exit.USAGE, told)
+            fail(Exit.USAGE, advice)
         return super().resolve_command(ctx, args)
 
-    def _longer(self, word: str) -> str | None:
-        """What begins with another word: kinds, which are listed by `get`, and verbs of a family."""
+    def _advice_for(self, word: str) -> str | None:
+        """Where to find a word that is no verb: kinds are listed by `get`, and families have verbs."""
         from volsched.log.events.streams import UnknownKindError, kind_called
 
         try:
@@ -194,7 +194,7 @@ class Verbs(LazyGroup):
             CommandVerb("demo", "volsched.lab.cli.demo", "See it all on a small cluster, in a few seconds."),
             Family("example", "examples", "Small clusters to try things on: list, show, apply."),
             CommandVerb(
-                "migrate", "integrity", "Make a store, or bring it up to date.", examples="MIGRATE_EXAMPLES"
+                "migrate", "integrity", "Create a store, or upgrade its tables.", examples="MIGRATE_EXAMPLES"
             ),
             CommandVerb(
                 "up", "serve", "Run the whole system, with its API, in one process.", examples="UP_EXAMPLES"
@@ -209,26 +209,26 @@ class Verbs(LazyGroup):
                 needs_words=True,
             ),
             CommandVerb(
-                "record", "case_file", "A cluster as it is, in a file.", examples="RECORD_EXAMPLES", live=True
+                "record", "case_file", "Record a cluster to a file.", examples="RECORD_EXAMPLES", live=True
             ),
             CommandVerb(
                 "open",
                 "case_file",
-                "Answer for a recorded cluster.",
+                "Serve answers about a recorded cluster.",
                 function="open_recording",
                 examples="OPEN_EXAMPLES",
                 needs_words=True,
             ),
-            CommandVerb("manifests", "manifests", "What has an observer run in the cluster."),
+            CommandVerb("manifests", "manifests", "Print the manifests that run volsched in a cluster."),
             CommandVerb("help", "help_text", "Show the help of a verb.", function="show_help"),
-            CommandVerb("version", "version", "The versions of this program, of the store and of the server."),
+            CommandVerb("version", "version", "Show the versions of this program, the store and the server."),
         ),
         "Objects": (
             CommandVerb("get", "get", "List objects, now or as they were.", needs_words=True, live=True),
             CommandVerb(
                 "describe",
                 "describe",
-                "Show one with its bindings, attempts and events.",
+                "Show an object with its bindings, attempts and events.",
                 needs_words=True,
                 live=True,
             ),
@@ -240,7 +240,7 @@ class Verbs(LazyGroup):
             CommandVerb(
                 "import",
                 "objects",
-                "Take over a cluster as kubectl prints it.",
+                "Import a cluster as kubectl prints it.",
                 function="import_dump",
                 examples="IMPORT_EXAMPLES",
                 needs_words=True,
@@ -252,9 +252,13 @@ class Verbs(LazyGroup):
                 "schedule", "run", "Place and bind pods until nothing moves.", examples="SCHEDULE_EXAMPLES"
             ),
             Family("bind", "bind", "Bind a claim now, for a node that you name."),
-            Family("reservations", "reservations", "Hold volumes for a pod: reserve, confirm, cancel."),
+            Family("reservations", "reservations", "Reserve volumes for a pod; confirm, renew, cancel."),
             CommandVerb(
-                "release", "release", "Give a volume free again.", examples="RELEASE_EXAMPLES", needs_words=True
+                "release",
+                "release",
+                "Make a released volume available again.",
+                examples="RELEASE_EXAMPLES",
+                needs_words=True,
             ),
             Family("serve", "serve", "Run one process of a stack."),
             Family("stack", "volsched.lab.cli.stack", "Run the whole stack on this machine, without Docker."),
@@ -269,26 +273,28 @@ class Verbs(LazyGroup):
             CommandVerb(
                 "simulate",
                 "explain",
-                "What would happen if.",
+                "Try a change on a copy in memory.",
                 examples="SIMULATE_EXAMPLES",
                 function="run_simulation",
                 needs_words=True,
                 live=True,
             ),
             QuestionVerb("history", "All that happened to an object."),
-            QuestionVerb("diff", "How the world differs since."),
+            QuestionVerb("diff", "Show what changed between two moments."),
             Family("audit", "audit", "Who, when, why, and what followed."),
             QuestionVerb("in-flight", "Claims that are half bound, by whichever scheduler.", live=True),
             QuestionVerb("uses", "Which pods use a claim or a volume.", live=True),
-            CommandVerb("orphans", "release", "What was left behind.", examples="ORPHANS_EXAMPLES", live=True),
+            CommandVerb(
+                "orphans", "release", "List what was left behind.", examples="ORPHANS_EXAMPLES", live=True
+            ),
         ),
         "Operate": (
             QuestionVerb("status", "What is in flight, who waits, and what storage is left."),
-            CommandVerb("top", "top", "The same, live."),
+            CommandVerb("top", "top", "Show the status continuously."),
             CommandVerb(
                 "recover",
                 "recovery",
-                "Set going what a crash has left, and say what needs a human.",
+                "Resume what a crash left, and report what needs a human.",
                 function="recover_store",
                 examples="RECOVER_EXAMPLES",
             ),
@@ -298,7 +304,7 @@ class Verbs(LazyGroup):
                 "verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"
             ),
             Family("anchor", "integrity", "Make the keys that anchors of the log are signed with."),
-            CommandVerb("rebuild", "integrity", "Make the views what the log says.", examples="REBUILD_EXAMPLES"),
+            CommandVerb("rebuild", "integrity", "Rebuild the views from the log.", examples="REBUILD_EXAMPLES"),
             CommandVerb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),
             CommandVerb(
                 "export",
@@ -310,7 +316,7 @@ class Verbs(LazyGroup):
             CommandVerb(
                 "import-log",
                 "transfer",
-                "Make a store of such files.",
+                "Make a store from exported files.",
                 function="import_file",
                 examples="IMPORT_EXAMPLES",
                 needs_words=True,
@@ -330,7 +336,7 @@ class Verbs(LazyGroup):
                 needs_words=True,
             ),
             CommandVerb(
-                "restore", "transfer", "Make a store of a backup.", examples="RESTORE_EXAMPLES", needs_words=True
+                "restore", "transfer", "Make a store from a backup.", examples="RESTORE_EXAMPLES", needs_words=True
             ),
             Family("retention", "retention", "Archive, redact and forget what is old, by policy."),
         ),
@@ -341,7 +347,7 @@ class Verbs(LazyGroup):
                 "Compare our answers with the reference's.",
                 needs_words=True,
             ),
-            Family("bench", "volsched.lab.cli.bench", "What our work costs, against a baseline."),
+            Family("bench", "volsched.lab.cli.bench", "Measure what our work costs, against a baseline."),
             Family("drill", "volsched.lab.cli.drill", "Break it on purpose, and see that nothing is lost."),
         ),
     }
@@ -391,7 +397,7 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options of every verb; the environment gives some, and `parse_args` puts behind the verb what is typed."""
+    """Options of every verb. The environment sets some; `parse_args` moves typed ones behind the verb."""
     begin_log_choice(log_level, log_format, verbose)
     source = called.get_parameter_source("server")
     note_choice(
@@ -410,8 +416,8 @@ def _options(
     )
 
 
-def arranged(words: Sequence[str]) -> list[str]:
-    """The same command, which begins with its verb."""
+def verb_first(words: Sequence[str]) -> list[str]:
+    """The same command with its verb first."""
     command = get_group(app)
     assert isinstance(command, LazyGroup)
-    return command.arranged(words)
+    return command.verb_first(words)

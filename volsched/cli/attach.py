@@ -1,4 +1,4 @@
-"""`volsched attach`: decide for a real cluster, in one process: follow it, and write decisions or give advice."""
+"""`volsched attach`: follow a real cluster in one process, and write decisions there or give advice."""
 
 import logging
 import re
@@ -13,7 +13,7 @@ from volsched.cli.attachment import AttachMode, TakeOver, acting_on, attachment_
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.observe import Context, Kubeconfig, own_directory
 from volsched.cli.operator import user
-from volsched.cli.serve import Config, arm_process, bell_of_settings, configured
+from volsched.cli.serve import Config, arm_process, bell_of_settings, read_configuration
 from volsched.cli.store_option import Db, explained
 from volsched.cluster.port import CallRefusedError, ClusterError, whole
 from volsched.kube.kinds import key_of
@@ -38,8 +38,8 @@ EXAMPLES = """**Examples**
 `volsched audit retained` lists what was written and could not be taken back
 """
 STORES = {AttachMode.own: "attached.db", AttachMode.gate: "gated.db", AttachMode.advise: "advised.db"}
-"""In the user's data directory, beside the observer's: these know every pod and every version. One for each mode,
-because open bindings are carried out, or wait for an executor, as the mode that planned them would do it."""
+"""In the user's data directory, beside the observer's; unlike that one they hold every pod and every version. Each
+mode has its own, because an open binding is carried out in the mode that planned it."""
 UNGATE_TRIES = 5
 
 Mode = Annotated[
@@ -66,14 +66,14 @@ def attach(
     tls_key: TlsKey = None,
     client_ca: ClientCa = None,
 ) -> None:
-    """Schedule pods of a real cluster: its API server is written to, its own controllers do their part.
+    """Schedule pods of a real cluster: decisions are written to its API server, its own controllers do the rest.
 
-    Kubernetes never unbinds: a claim that its PV controller has bound stays bound, also if the rest of the pod's
-    claims fail. What could not be taken back is listed by `volsched audit retained`.
+    Kubernetes never unbinds: a claim that its PV controller has bound stays bound even if the pod's other claims
+    fail. `volsched audit retained` lists what could not be undone.
     """
     arm_process()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    decides = configured(config)
+    configuration = read_configuration(config)
     attachment = attachment_to(kubeconfig, context, mode, takes_over_default=take_over_default_scheduler)
     with ExitStack() as outer:
         outer.enter_context(closing(attachment.cluster))
@@ -86,13 +86,13 @@ def attach(
         if advises:
             make = outer.enter_context(attachment.advisers(database))
         else:
-            make = outer.enter_context(attachment.systems(database, decides, bell_of_settings(database)))
+            make = outer.enter_context(attachment.systems(database, configuration, bell_of_settings(database)))
 
         def begin(stack: ExitStack, failed: Failed) -> Callable[[], None]:
-            standing = RestartingSystem(make)
-            stack.callback(standing.close)
+            system = RestartingSystem(make)
+            stack.callback(system.close)
             loop = stack.enter_context(
-                looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
+                looping(system.step, clock=system_clock, name="volsched-system", failed=failed)
             )
             stack.enter_context(waking(database, loop.wake))
             attachment.cluster.wake_on_news(loop.wake)
@@ -101,10 +101,10 @@ def attach(
         ApiProcess(
             database=database,
             where=ServedAddress(host, port, tls_cert, tls_key, client_ca),
-            decides=decides,
+            configuration=configuration,
             begin=begin,
-            says=lambda url: f"attached ({mode}); questions, API and metrics on {url} until Ctrl-C",
-            ended="it ended: {}; what was acknowledged is kept, start it again",
+            ready_line=lambda url: f"attached ({mode}); questions, API and metrics on {url} until Ctrl-C",
+            failure_line="volsched attach ended: {}; what was acknowledged is kept, start it again",
             follows=True,
             binds=mode is AttachMode.own,
         ).run()
@@ -117,13 +117,13 @@ UNGATE_EXAMPLES = """**Examples**
 `volsched ungate shop/db-0 shop/db-1`
 """
 Pods = Annotated[list[str] | None, typer.Argument(metavar="[NS/POD]...", help="Pods that wait behind our gate.")]
-All = Annotated[bool, typer.Option("--all", help="Every pod of the cluster that does.")]
+All = Annotated[bool, typer.Option("--all", help="Every pod that waits behind it.")]
 
 
 def ungate(
     pods: Pods = None, all_pods: All = False, kubeconfig: Kubeconfig = None, context: Context = None
 ) -> None:
-    """Remove our scheduling gate from pods; their claims stay as they are, and their own scheduler goes on.
+    """Remove our scheduling gate from pods; their claims stay as they are, and their own scheduler takes over.
 
     It needs no store and no running volsched.
     """
@@ -135,20 +135,20 @@ def ungate(
     cluster = acting_on(kubeconfig, context, AttachMode.gate)
     with closing(cluster):
         try:
-            found = [it for it in whole(cluster.list("Pod")).objects if has_gate(it)]
-            wanted = [it for it in found if all_pods or key_of("Pod", it) in (pods or ())]
-            for pod in wanted:
+            gated = [it for it in whole(cluster.list("Pod")).objects if has_gate(it)]
+            chosen = [it for it in gated if all_pods or key_of("Pod", it) in (pods or ())]
+            for pod in chosen:
                 _ungate(cluster, key_of("Pod", pod))
         except ClusterError as error:
             fail(Exit.FAILURE, str(error))
-    missing = set(pods or ()) - {key_of("Pod", it) for it in wanted}
+    missing = set(pods or ()) - {key_of("Pod", it) for it in chosen}
     if missing:
         fail(Exit.NOT_FOUND, f"not behind the gate {GATE}: {', '.join(sorted(missing))}")
-    stderr.print(f"{len(wanted)} pod{'' if len(wanted) == 1 else 's'} ungated")
+    stderr.print(f"{len(chosen)} pod{'' if len(chosen) == 1 else 's'} ungated")
 
 
 def _ungate(cluster: "KubernetesCluster", key: str) -> None:
-    """Tried again where somebody else has just written the pod."""
+    """Tries again if somebody else has just written the pod."""
     for attempt in range(UNGATE_TRIES):
         pod = cluster.get("Pod", key)
         if pod is None or not has_gate(pod):

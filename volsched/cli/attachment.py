@@ -1,7 +1,7 @@
 """A process that acts on a real cluster: `attach`, and `serve scheduler --cluster`, begin in the same way.
 
-The permissions are compared with the mode's before anything is written, and the store must be the one that belongs
-to this cluster.
+Before anything is written, our permissions are compared with those that the mode needs. The store must belong to
+this cluster.
 """
 
 import logging
@@ -24,25 +24,21 @@ from volsched.cluster.installation_lock import DURATION_SECONDS, InstallationLoc
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
 from volsched.cluster.permissions import ADVISE, GATE_MODE, LOCKS, MODES, OWN, WATCHED_KINDS
 from volsched.cluster.port import ClusterIdentity, Permission
-from volsched.kube.meta import GATE
+from volsched.kube.meta import ATTACHED_SCHEDULERS, CLUSTER_SCHEDULERS, GATE
 from volsched.log.database import Database
 from volsched.log.errors import WrongModeError
-from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.clock import system_clock
 from volsched.runtime.extras import missing
 from volsched.runtime.runner import calls_side_by_side, looping, repeat_until
 from volsched.runtime.settings import Settings
 from volsched.runtime.system import Adviser, Bell, ProcessRole, System, embedded
 from volsched.scheduling.rules.configuration import Configuration
-from volsched.scheduling.scheduler import ATTACHED, THEIRS
 
 if TYPE_CHECKING:
     from volsched.binding.executor import SideBySide
     from volsched.cluster.kubernetes.adapter import KubernetesCluster
 
 CONNECTIONS = 16
-LEASE_SECONDS = 120
-"""Where the setting says nothing. Longer than a call may take: whoever takes an effect over sooner would only
-repeat it."""
 _log = logging.getLogger("volsched.lock")
 
 
@@ -63,7 +59,7 @@ TakeOver = Annotated[
 
 
 def acting_on(kubeconfig: Path | None, context: str | None, mode: AttachMode) -> "KubernetesCluster":
-    """The cluster, not asked yet; the end of the command where there is no way to it."""
+    """A client of the cluster, before its first request; an unusable kubeconfig ends the command."""
     try:
         from volsched.cluster.kubernetes.acting_cluster import acting_cluster
         from volsched.cluster.kubernetes.kubeconfig import KubeconfigError
@@ -77,7 +73,7 @@ def acting_on(kubeconfig: Path | None, context: str | None, mode: AttachMode) ->
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What a system is made from, as often as its store fails and comes back."""
+    """What systems are made from: a new one each time the store has failed and come back."""
 
     cluster: "KubernetesCluster"
     identity: ClusterIdentity
@@ -88,7 +84,7 @@ class Attachment:
 
     @contextmanager
     def advisers(self, database: Database) -> Iterator[Callable[[], Adviser]]:
-        """Makes what follows the cluster and writes nothing into it; no lock is needed for that."""
+        """Makes advisers while the context lasts. They write nothing into the cluster, so they need no lock."""
         from volsched.cluster.kubernetes.streams import reading
 
         self._check_store(database)
@@ -107,7 +103,7 @@ class Attachment:
     ) -> Iterator[Callable[[], System]]:
         """Makes systems while the context lasts, and keeps the installation lock.
 
-        The end of the command where the store is another cluster's, or the cluster another installation's.
+        The command ends if the store belongs to another cluster, or the cluster to another installation.
         """
         from volsched.cluster.kubernetes.streams import reading
 
@@ -151,7 +147,7 @@ class Attachment:
             side_by_side=side_by_side,
             bell=bell,
             may_act=may_act,
-            lease=_lease(),
+            lease=Settings().effect_lease(attached=True),
         )
 
     def _observer(self, database: Database) -> ClusterObserver:
@@ -167,14 +163,8 @@ class Attachment:
         return observer
 
 
-def _lease() -> int:
-    settings = Settings()
-    is_set = "lease_seconds" in settings.model_fields_set
-    return int((settings.lease_seconds if is_set else LEASE_SECONDS) * SECOND)
-
-
 def _take(lock: InstallationLock) -> None:
-    """The lock, or the end of the command; one whose holder is gone is ours after fifteen seconds."""
+    """Take the lock or end the command. A lock whose holder is gone is ours after fifteen seconds."""
     lock.step()
     if not lock.is_held() and lock.trouble is not None:
         warn(f"{lock.trouble} (waiting {DURATION_SECONDS} s, in case it is gone)")
@@ -184,32 +174,32 @@ def _take(lock: InstallationLock) -> None:
 
 
 def _log_death(error: Exception) -> None:
-    """Without renewals the lock runs out by itself, and nothing is written any more."""
+    """Without renewals the lock expires, and nothing is written any more."""
     _log.error("the installation lock is not renewed any more: %s", error)
 
 
 def attachment_to(
     kubeconfig: Path | None, context: str | None, mode: AttachMode, *, takes_over_default: bool = False
 ) -> Attachment:
-    """The cluster, asked who it is and what we may do; the end of the command where that is too little."""
+    """The cluster with its identity and our permissions; the command ends if a permission is missing."""
     if takes_over_default and mode is not AttachMode.own:
         fail(Exit.USAGE, f"{mode} mode places no pods; --take-over-default-scheduler is for mode own")
-    names = (*ATTACHED, *(THEIRS if takes_over_default else ()))
+    names = (*ATTACHED_SCHEDULERS, *(CLUSTER_SCHEDULERS if takes_over_default else ()))
     cluster = acting_on(kubeconfig, context, mode)
     identity = cluster.describe(MODES[mode])
     return Attachment(cluster, identity, _permitted_kinds(identity, mode), names, mode)
 
 
 def _permitted_kinds(identity: ClusterIdentity, mode: AttachMode) -> tuple[str, ...]:
-    """Prints the verbs wanted and had; the end of the command where one is missing."""
+    """The kinds that are served. Prints needed and missing verbs; the command ends if one is missing."""
     introduce(identity)
-    wanted: dict[str, list[Permission]] = {}
+    needed: dict[str, list[Permission]] = {}
     for permission in MODES[mode]:
         below = f"/{permission.subresource}" if permission.subresource else ""
-        wanted.setdefault(f"{permission.kind}{below}", []).append(permission)
+        needed.setdefault(f"{permission.kind}{below}", []).append(permission)
     table = table_of("resource", "we need", "we lack")
     missing: list[str] = []
-    for resource, permissions in wanted.items():
+    for resource, permissions in needed.items():
         if resource in identity.unserved:
             table.add_row(resource, "not served", "")
             continue

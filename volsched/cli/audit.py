@@ -1,4 +1,4 @@
-"""`volsched audit`: the questions that people ask of a history afterwards, as the registry declares them."""
+"""`volsched audit`: the registry's questions about what happened, and the export of a range."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ EXAMPLES = """**Examples**
 
 `volsched audit in-flight --older-than 10m` is what takes too long
 
-All answers come as `-o table|json|csv`, a page at a time: `--limit`, and `--after` what the page before has told.
+All answers come as `-o table|json|csv`, a page at a time: `--limit` is its size, `--after` the next one.
 """
 EXPORT_EXAMPLES = """**Examples**
 
@@ -42,7 +42,7 @@ def _group() -> None:
 
 @app.command("export", no_args_is_help=True, epilog=EXPORT_EXAMPLES)
 def export_range(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Where to; '-' is standard output.")],
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="The file; '-' is standard output.")],
     since: Annotated[str | None, typer.Option("--since", metavar="TIME", help=SINCE)] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help=UNTIL)] = None,
     output: Annotated[
@@ -52,8 +52,8 @@ def export_range(
 ) -> None:
     """Write a part of the history to a file that anybody can verify: `volsched import-log --check FILE`.
 
-    A part that begins with the history can be imported into an empty store and looked at there; a later one
-    together with the files before it.
+    A part that starts at the beginning of the history can be imported into an empty store; a later one needs the
+    files before it.
     """
     since, until = (None if it is None else absolute(it) for it in (since, until))
     if chosen_server(db) is not None:

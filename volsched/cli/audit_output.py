@@ -1,4 +1,4 @@
-"""What every audit command shares: one picture of the store, moments of it, and how an answer is printed."""
+"""How the answers to questions are printed: a page of items or a single one, as a table, JSON or CSV."""
 
 import csv
 import re
@@ -15,8 +15,8 @@ from volsched.cli.output import Form, Lines, print_documents, write
 from volsched.kube.display_text import plain_cell
 from volsched.questions.audit.answers import Answer, Item
 from volsched.questions.explain.reason_lines import claim_lines, failure_lines
+from volsched.questions.registry import page_document
 
-API_VERSION = "volsched.io/v1"
 TIMES = frozenset({"at", "from", "until", "since"})
 
 
@@ -30,20 +30,22 @@ FormOption = Annotated[AnswerForm, typer.Option("--output", "-o", help="Form of 
 
 
 def answer_of(document: Mapping[str, Any]) -> Answer:
-    """What a server has answered, which is what `-o json` prints."""
-    told = document.get("metadata") or {}
-    return Answer(items=document["items"], after=told.get("continue"), cut=told.get("cut", False))
+    """The answer in a document of a server, which has the form that `-o json` prints."""
+    paging = document.get("metadata") or {}
+    return Answer(
+        items=document["items"],
+        after=paging.get("continue"),
+        cut=paging.get("cut", False),
+        archived=paging.get("archived"),
+    )
 
 
 def print_answer(
     answer: Answer, columns: Sequence[str], form: AnswerForm, *, nothing: str = "nothing found"
 ) -> None:
-    """A page. Columns are fields of the items; JSON has all of them."""
+    """Print a page. Columns are fields of the items; JSON has all fields."""
     if form is AnswerForm.json:
-        document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "List"}
-        document |= {} if answer.after is None else {"metadata": {"continue": answer.after}}
-        document |= {"metadata": {"cut": True}} if answer.cut else {}
-        print_documents(Form.json, document | {"items": answer.items})
+        print_documents(Form.json, page_document(answer))
     elif form is AnswerForm.csv:
         _print_csv(answer.items, columns)
     elif answer.items:
@@ -55,10 +57,12 @@ def print_answer(
         console.stderr.print(f"there is more: --after {answer.after}", markup=False)
     if answer.cut:
         console.stderr.print("there is more: give a higher --limit")
+    if answer.archived:
+        console.stderr.print(answer.archived, markup=False)
 
 
 def print_item(item: Item, form: AnswerForm) -> None:
-    """An answer that is one thing: a line for each of its fields."""
+    """Print an answer that is one item, a line for each field."""
     if form is AnswerForm.json:
         print_documents(Form.json, item)
     elif form is AnswerForm.csv:
@@ -96,12 +100,12 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(_text, value))
     if isinstance(value, Mapping):
-        return _thing(value)
+        return _mapping_text(value)
     return str(value)
 
 
-def _thing(value: Mapping[str, Any]) -> str:
-    """What stands in lists of items: a leg, a runner-up, a reason; else its fields."""
+def _mapping_text(value: Mapping[str, Any]) -> str:
+    """An element of a list: a leg, a reason, a runner-up, or else its fields."""
     if "state" in value:
         return f"{value['claim']} → {value['volume'] or 'a new volume'} ({value['state']})"
     if "some" in value:
@@ -112,7 +116,7 @@ def _thing(value: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_text(it)}" for name, it in value.items())
 
 
-# `volsched audit why` for people: the claims and the failures stand below, a line each.
+# `volsched audit why` as a table has the claims and failures below it, a line each.
 
 
 def print_why(item: Item, output: AnswerForm) -> None:

@@ -1,4 +1,4 @@
-"""`volsched bind`: bind a claim that waits for its first consumer now, for a node that somebody names."""
+"""`volsched bind`: bind a claim that waits for its first consumer at once, for a named node."""
 
 from typing import Annotated
 
@@ -59,14 +59,14 @@ def claim(
     db: Db = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Bind a claim that waits for its first consumer now, as for a pod that has this claim alone and runs on the
-    node already. Pods that use the claim can then run only where its volume is.
+    """Bind a claim that waits for its first consumer at once, as for a pod with only this claim that is already on
+    the node. Pods that use the claim can then run only where its volume is.
 
     The volume, or the claim to be provisioned, is written at once; a running system completes the binding, or
     `volsched schedule` does. Nothing is undone if a provisioner fails: it tries again.
 
-    Exit 3 if the claim or node does not exist, 4 if nothing fits, 7 if something changed meanwhile or somebody was
-    faster: a binding has the claim, or it is promised to a node or volume already; 1 if it is not one to bind.
+    Exit 3 if the claim or node does not exist, 4 if nothing fits, 7 if something changed meanwhile or the claim is
+    taken: by a binding, or promised to a node or volume; 1 if it cannot be bound this way.
     """
     key, by, now = key_of(kind_of("pvc"), name, namespace), actor("bind"), system_clock()
     node = bare_name(kind_of("node"), node)

@@ -1,4 +1,4 @@
-"""`volsched record` and `open`: a cluster as it is, in a file for a support case, and its answers elsewhere."""
+"""`volsched record` and `open`: record a cluster for a support case, and answer questions about it elsewhere."""
 
 import sys
 import tempfile
@@ -34,9 +34,9 @@ OPEN_EXAMPLES = """**Examples**
 
 
 def record() -> None:
-    """Write the cluster that kubectl talks to, as it is now, to standard output: a backup that proves itself.
+    """Write the cluster that kubectl talks to, as it is now, to standard output, as a backup that can be verified.
 
-    What is in it is the projection of `volsched manifests --show-projection`: no secret, environment or image.
+    It has only the fields that `volsched manifests --show-projection` lists: no secret, environment or image.
     """
     if sys.stdout.isatty():
         fail(Exit.USAGE, "a recording is for a file, not for a terminal; run: volsched record > FILE")
@@ -46,11 +46,11 @@ def record() -> None:
         tempfile.TemporaryDirectory(prefix="volsched-") as directory,
     ):
         file = Path(directory) / "case.jsonl"
-        made = back_up(database, out=file, now=system_clock())
+        backup = back_up(database, out=file, now=system_clock())
         with file.open() as lines:
             for line in lines:
                 sys.stdout.write(line)
-    stderr.print(f"recorded: {made.rows.get('events', 0)} objects")
+    stderr.print(f"recorded: {backup.rows.get('events', 0)} objects")
 
 
 def open_recording(
@@ -59,7 +59,7 @@ def open_recording(
     ],
     port: Port = 8700,
 ) -> None:
-    """Answer questions about a recorded cluster on loopback, until Ctrl-C; nothing of it is kept."""
+    """Answer questions about a recorded cluster on loopback, until Ctrl-C; nothing is kept."""
     try:
         from volsched.api.listener import ListenError, address, listen, serve
     except ModuleNotFoundError as error:

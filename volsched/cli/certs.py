@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from volsched.api.access.callers import Role, read_token
-from volsched.api.access.kubeconfig import kubeconfig as made_kubeconfig
+from volsched.api.access.kubeconfig import kubeconfig as kubeconfig_document
 from volsched.cli.console import Exit, duration, fail, stderr
 from volsched.cli.operator import user as this_user
 from volsched.cli.tokens import Namespaces, Roles, check_identity, save_secret
@@ -36,19 +36,19 @@ CLIENT_EXAMPLES = """**Examples**
 """
 ALWAYS = ("localhost", "127.0.0.1", "::1")
 LONGEST_NAME = 64
-"""Of a CN."""
+"""Characters of a common name in a certificate."""
 
 app = typer.Typer(help="Certificates for the API: an authority, servers, clients.", no_args_is_help=True)
 Directory = Annotated[
     Path | None,
-    typer.Option("--dir", metavar="DIR", help="Where the authority is, and files are written; else the user's."),
+    typer.Option("--dir", metavar="DIR", help="Directory of the authority and of new files; else the user's."),
 ]
-Expires = Annotated[str, typer.Option("--expires", metavar="D", help="After which it ends: 12h, 30d.")]
+Expires = Annotated[str, typer.Option("--expires", metavar="D", help="How long it is valid: 12h, 30d.")]
 
 
 @app.command(epilog=INIT_EXAMPLES)
 def init(directory: Directory = None) -> None:
-    """Make an authority: ca.crt, for everybody, and ca.key, which must not leave your hands."""
+    """Make an authority: ca.crt is public, ca.key must stay secret."""
     from volsched.api.access.tls import AuthorityError, make_authority
 
     where = certificates_directory(directory)
@@ -70,12 +70,12 @@ def server(
     expires: Expires = "365d",
     directory: Directory = None,
 ) -> None:
-    """Issue the certificate of a server: server.crt and server.key. Only the names in it are answered."""
+    """Issue the certificate of a server: server.crt and server.key. The server answers to these names only."""
     named = list(dict.fromkeys([*(hosts or ()), *ALWAYS]))
     if wrong := next((it for it in named if not it.isascii() or not it.strip() or "/" in it), None):
         fail(Exit.USAGE, f'"{wrong}" is neither a name nor an address of a host')
     where = certificates_directory(directory)
-    issued = authority_in(where).for_server(named, lasts=lasting(expires))
+    issued = authority_in(where).for_server(named, lasts=lifetime(expires))
     _write(where, "server", issued)
 
 
@@ -89,7 +89,7 @@ def client(
 ) -> None:
     """Issue a certificate that proves a user and their roles: NAME.crt and NAME.key.
 
-    It cannot be revoked, only run out: keep it short, or give a token.
+    It cannot be revoked: choose a short lifetime, or issue a token instead.
     """
     where = certificates_directory(directory)
     _write(where, name, issue_client(where, name, role, namespace, expires))
@@ -104,11 +104,11 @@ def issue_client(
     if len(name) > LONGEST_NAME:
         fail(Exit.USAGE, f'"{name}" is too long for a certificate; choose at most {LONGEST_NAME} characters')
     if name in ("ca", "server"):
-        fail(Exit.USAGE, f'"{name}" is what other files are called here; choose another name')
+        fail(Exit.USAGE, f'"{name}" is the name of other files here; choose another one')
     granted = organizations(dict.fromkeys(roles), namespaces or None)
     if wrong := next((it for it in granted if len(it) > LONGEST_NAME), None):
-        fail(Exit.USAGE, f'"{wrong}" is too long for a certificate; give a token')
-    return authority_in(directory).for_client(name, granted, lasts=lasting(expires))
+        fail(Exit.USAGE, f'"{wrong}" is too long for a certificate; issue a token')
+    return authority_in(directory).for_client(name, granted, lasts=lifetime(expires))
 
 
 def certificates_directory(given: Path | None) -> Path:
@@ -126,7 +126,7 @@ def authority_in(directory: Path) -> "Authority":
         fail(Exit.NOT_FOUND, str(error))
 
 
-def lasting(text: str) -> timedelta:
+def lifetime(text: str) -> timedelta:
     return timedelta(microseconds=duration(text))
 
 
@@ -155,11 +155,11 @@ def kubeconfig(
         str, typer.Option("--server", metavar="URL", help="Where the API is.")
     ] = "http://127.0.0.1:8700",
     user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="Issue a certificate to them.")
+        str | None, typer.Option("--user", metavar="NAME", help="Issue a certificate to this user.")
     ] = None,
     role: Annotated[
         list[Role] | None,
-        typer.Option("--role", metavar="ROLE", help=f"{', '.join(Role)}; with --user. May be given often."),
+        typer.Option("--role", metavar="ROLE", help=f"{', '.join(Role)}; with --user. May be repeated."),
     ] = None,
     namespace: Namespaces = None,
     expires: Expires = "30d",
@@ -167,17 +167,18 @@ def kubeconfig(
         str | None, typer.Option("--token-file", metavar="FILE|-", help="Instead: a token; '-' is standard input.")
     ] = None,
     ca: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE", help="Who vouches for the server; else ca.crt in --dir.")
+        Path | None,
+        typer.Option("--ca", metavar="FILE", help="The CA certificate of the server; else ca.crt in --dir."),
     ] = None,
     directory: Directory = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write it there, for you alone; else it is printed."),
+        typer.Option("--out", metavar="FILE", help="Write it there, readable by you alone; else it is printed."),
     ] = None,
 ) -> None:
-    """Write a kubeconfig: of a server without TLS, for a token, or with a certificate that is issued for it.
+    """Write a kubeconfig: for a server without TLS, with a token, or with a certificate that is issued for it.
 
-    It holds the key or the token itself: whoever reads it can do what its user can.
+    It contains the key or the token: anyone who can read it can do what its user can.
     """
     where = certificates_directory(directory)
     encrypted = server.startswith("https://")
@@ -190,14 +191,14 @@ def kubeconfig(
     if (user is not None or token_file is not None) and not encrypted:
         fail(
             Exit.USAGE,
-            f"{server} is served without TLS, and there everybody is the local user; give an https:// URL",
+            f"{server} is served without TLS, where everybody is the local user; give an https:// URL",
         )
     if encrypted and user is None and token_file is None:
         fail(Exit.USAGE, "who is it for? give --user NAME --role ROLE, or --token-file FILE")
     default = namespace[0] if namespace else None
     if user is not None:
         issued = issue_client(where, user, role or [], namespace, expires)
-        document = made_kubeconfig(
+        document = kubeconfig_document(
             server,
             user=user,
             ca=_authority(ca, where),
@@ -207,9 +208,11 @@ def kubeconfig(
         )
     elif token_file is not None:
         token = _token(token_file)
-        document = made_kubeconfig(server, user="token", ca=_authority(ca, where), token=token, namespace=default)
+        document = kubeconfig_document(
+            server, user="token", ca=_authority(ca, where), token=token, namespace=default
+        )
     else:
-        document = made_kubeconfig(server, user=this_user())
+        document = kubeconfig_document(server, user=this_user())
     text = dump_manifests([document]).removeprefix("---\n")
     if out is None:
         typer.echo(text, nl=False)
@@ -223,7 +226,7 @@ def _authority(given: Path | None, directory: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        fail(Exit.USAGE, f"{path} cannot be read: {error.strerror}; give who vouches for the server with --ca")
+        fail(Exit.USAGE, f"{path} cannot be read: {error.strerror}; give the CA of the server with --ca")
 
 
 def _token(file: str) -> str:
@@ -233,6 +236,6 @@ def _token(file: str) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         fail(Exit.USAGE, f"{file} cannot be read: {why}; give the file of a token")
     if read_token(text) is None:
-        # What it is instead is not shown: it may be a secret of something else.
+        # The content is not shown: it may be another secret.
         fail(Exit.USAGE, f"{file} holds no token of volsched; give what volsched token create has written")
     return text

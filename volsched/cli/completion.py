@@ -1,4 +1,4 @@
-"""What a shell offers for a name or a namespace: what the store has. Whatever goes wrong, it offers nothing."""
+"""Shell completion of kinds, names and namespaces, from the store. On any error it offers nothing."""
 
 import os
 from typing import Any
@@ -12,7 +12,7 @@ DEFAULT = "default/"
 
 
 def complete_kind(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Kinds that begin so; behind `pod/`, names."""
+    """Kinds that begin like this; after `pod/`, names."""
     kind, slash, start = incomplete.partition("/")
     if not slash:
         return [it.plural for it in NAMED if it.plural.startswith(incomplete.lower())]
@@ -24,7 +24,7 @@ def complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_kind_or_name(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Where both are one list of words, as for `delete`."""
+    """For commands that take both in one list of words, such as `delete`."""
     words = ctx.params.get("names") or []
     return _names(ctx, words[0], incomplete) if words else complete_kind(ctx, incomplete)
 
@@ -51,14 +51,14 @@ def complete_namespace(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _names(ctx: typer.Context, kind: str, start: str) -> list[str]:
     try:
-        return _offered(ctx.params, kind_called(kind), start)
+        return _completions(ctx.params, kind_called(kind), start)
     except Exception:
         # Somebody is typing: an error here would land in the middle of the line.
         return []
 
 
-def _offered(given: dict[str, Any], named: Named, start: str) -> list[str]:
-    """Names of the namespace that is meant, and those of others with their namespace."""
+def _completions(given: dict[str, Any], named: Named, start: str) -> list[str]:
+    """Names in the chosen namespace, and those in others with their namespace."""
     if not named.is_object or not named.namespaced:
         return _keys(given, named.noun, start)
     namespace = given.get("namespace")

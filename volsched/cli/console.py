@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 def on_terminal() -> bool:
-    """stdout is a terminal, by rich's rules; rich is loaded only where the environment has a word in it."""
+    """Whether stdout is a terminal by rich's rules; rich is loaded only if the environment may override them."""
     if os.environ.keys() & {"FORCE_COLOR", "TTY_COMPATIBLE"}:
         from volsched.cli.visible_console import stdout
 
@@ -83,13 +83,13 @@ def fail(code: Exit, *messages: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-def print_json(told: Any) -> None:
-    """In colours, where a terminal has them."""
+def print_json(document: Any) -> None:
+    """In colours, if the terminal has them."""
     from rich.highlighter import JSONHighlighter
 
     from volsched.cli.visible_console import stdout
 
-    stdout.print(JSONHighlighter()(visible(json.dumps(told, indent=2, ensure_ascii=False))), soft_wrap=True)
+    stdout.print(JSONHighlighter()(visible(json.dumps(document, indent=2, ensure_ascii=False))), soft_wrap=True)
 
 
 # Lengths of time as people write them: `90s`, `15m`, `2h`, `7d`, `4w`.
@@ -98,7 +98,7 @@ def print_json(told: Any) -> None:
 def duration(text: str) -> int:
     from volsched.questions.history.moments import read_duration
 
-    found = read_duration(text)
-    if found is None:
+    length = read_duration(text)
+    if length is None:
         fail(Exit.USAGE, f'"{text}" is not a length of time; write a number and s, m, h, d or w, such as 7d')
-    return found
+    return length

@@ -7,10 +7,10 @@ import typer
 
 from volsched.cli.completion import complete_name
 from volsched.cli.console import Exit, fail
-from volsched.cli.kind_names import wanted, words_of
+from volsched.cli.kind_names import requested_objects, words_of
 from volsched.cli.moment_option import check_as_of, local_time
 from volsched.cli.output import Form, Lines, print_documents, write
-from volsched.cli.question_command import checked, client_of, declared
+from volsched.cli.question_command import client_of, declared, parameters_for
 from volsched.cli.store_option import Db
 from volsched.kube.manifest import metadata
 from volsched.kube.manifest_reader import dump_manifests
@@ -42,47 +42,49 @@ def describe(
 ) -> None:
     if output not in FORMS:
         fail(Exit.USAGE, f"describe has no form {output}; use -o table, json or yaml, or volsched get")
-    asked = wanted(words["kind"], names or [], namespace=words["namespace"], everywhere=False)
-    if not all(it.keys for it in asked):
-        fail(Exit.USAGE, f"which one? volsched describe {asked[0].named.singular} NAME")
+    requests = requested_objects(words["kind"], names or [], namespace=words["namespace"], everywhere=False)
+    if not all(it.keys for it in requests):
+        fail(Exit.USAGE, f"which one? volsched describe {requests[0].named.singular} NAME")
     as_of = check_as_of(words["as_of"])
-    told: list[DatedDocument] = []
+    answers: list[DatedDocument] = []
     missing: list[str] = []
     with client_of(db) as client:
-        for named, key in ((it.named, key) for it in asked for key in it.keys):
+        for named, key in ((it.named, key) for it in requests for key in it.keys):
             try:
-                told.append(client.document(QUESTION, checked(QUESTION.name, **words_of(named, key), as_of=as_of)))
+                answers.append(
+                    client.document(QUESTION, parameters_for(QUESTION.name, **words_of(named, key), as_of=as_of))
+                )
             except UnknownError as error:
                 missing.append(str(error))
-    for number, it in enumerate(told):
+    for number, answer in enumerate(answers):
         if output != Form.table.value:
-            print_documents(Form(output), it.document, number)
+            print_documents(Form(output), answer.document, number)
             continue
         if number:
             write("\n")
-        _print(it.document, it.moment)
+        _print(answer.document, answer.moment)
     if missing:
         fail(Exit.NOT_FOUND, *missing)
 
 
-def _print(told: dict[str, Any], now: int) -> None:
-    _print_object(told["object"])
-    if "assumption" in told:
-        _print_assumption(told["assumption"])
-    if "claims" in told:
-        _section("Claims", [f"{it['claim']}: {it['phase']}{_arrow(it['volume'])}" for it in told["claims"]])
-    if "usedBy" in told:
-        _section("Used By", told["usedBy"])
-    if "pods" in told:
-        _section("Pods", told["pods"])
-    if "bindings" in told:
-        _print_bindings(told["bindings"], now)
-    if "attempts" in told:
-        _print_attempts(told["attempts"], now)
-    if "steps" in told:
-        _table("Steps", ("POSITION", "AT", "TYPE", "STREAM", "BY"), _steps(told["steps"]))
-    if "events" in told:
-        _table("Events", ("TYPE", "REASON", "AGE", "FROM", "MESSAGE"), _events(told["events"], now))
+def _print(document: dict[str, Any], now: int) -> None:
+    _print_object(document["object"])
+    if "assumption" in document:
+        _print_assumption(document["assumption"])
+    if "claims" in document:
+        _section("Claims", [f"{it['claim']}: {it['phase']}{_arrow(it['volume'])}" for it in document["claims"]])
+    if "usedBy" in document:
+        _section("Used By", document["usedBy"])
+    if "pods" in document:
+        _section("Pods", document["pods"])
+    if "bindings" in document:
+        _print_bindings(document["bindings"], now)
+    if "attempts" in document:
+        _print_attempts(document["attempts"], now)
+    if "steps" in document:
+        _table("Steps", ("POSITION", "AT", "TYPE", "STREAM", "BY"), _steps(document["steps"]))
+    if "events" in document:
+        _table("Events", ("TYPE", "REASON", "AGE", "FROM", "MESSAGE"), _events(document["events"], now))
 
 
 def _print_object(manifest: Mapping[str, Any]) -> None:
@@ -121,24 +123,26 @@ def _print_assumption(assumption: Mapping[str, Any]) -> None:
 
 def _print_bindings(bindings: Sequence[Mapping[str, Any]], now: int) -> None:
     lines: list[str] = []
-    for it in bindings[:BINDINGS_SHOWN]:
-        why = f": {it['reason']}" if "reason" in it else ""
-        where = f"pod {it['pod']} on {it['node']}, planned {_ago(it['plannedAt'], now)}"
-        lines.append(f"{it['id']}  {it['state']}{why}; {where}")
-        for leg in it["legs"]:
-            made = " (provisioned)" if leg["provisioned"] else ""
-            kept = f": {leg['reason']}" if leg["reason"] else ""
-            lines.append(f"  {leg['claim']}{_arrow(leg['volume'])}{made}  {leg['state']}{kept}")
+    for binding in bindings[:BINDINGS_SHOWN]:
+        why = f": {binding['reason']}" if "reason" in binding else ""
+        where = f"pod {binding['pod']} on {binding['node']}, planned {_ago(binding['plannedAt'], now)}"
+        lines.append(f"{binding['id']}  {binding['state']}{why}; {where}")
+        for leg in binding["legs"]:
+            origin = " (provisioned)" if leg["provisioned"] else ""
+            reason = f": {leg['reason']}" if leg["reason"] else ""
+            lines.append(f"  {leg['claim']}{_arrow(leg['volume'])}{origin}  {leg['state']}{reason}")
     _section("Bindings", [*lines, *_more(bindings, BINDINGS_SHOWN)])
 
 
 def _print_attempts(attempts: Sequence[Mapping[str, Any]], now: int) -> None:
     lines: list[str] = []
-    for it in attempts[:ATTEMPTS_SHOWN]:
-        where = f" on {it['node']}, score {it.get('score', 0)}" if "node" in it else ""
-        said = f": {it['message']}" if it.get("message") else ""
-        lines.append(f"{it['outcome']}{where}, {_ago(it['lastAt'], now)}{_times(it['count'])}{said}")
-        for reason in it.get("reasons", ()):
+    for attempt in attempts[:ATTEMPTS_SHOWN]:
+        where = f" on {attempt['node']}, score {attempt.get('score', 0)}" if "node" in attempt else ""
+        message = f": {attempt['message']}" if attempt.get("message") else ""
+        lines.append(
+            f"{attempt['outcome']}{where}, {_ago(attempt['lastAt'], now)}{_times(attempt['count'])}{message}"
+        )
+        for reason in attempt.get("reasons", ()):
             some = f" ({', '.join(reason['some'])})" if reason.get("some") else ""
             lines.append(f"  {reason['nodes']} nodes: {reason['reason']}{some}")
     _section("Attempts", [*lines, *_more(attempts, ATTEMPTS_SHOWN)])
@@ -149,11 +153,11 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 
 def _events(events: Sequence[Mapping[str, Any]], now: int) -> Iterator[tuple[str, ...]]:
-    for it in events:
-        seen = age(parse_rfc3339(it["last"]), now)
-        if it["count"] > 1:
-            seen += f" (x{it['count']} over {age(parse_rfc3339(it['first']), now)})"
-        yield it["type"], it["reason"], seen, it["from"], it["message"]
+    for event in events:
+        when = age(parse_rfc3339(event["last"]), now)
+        if event["count"] > 1:
+            when += f" (x{event['count']} over {age(parse_rfc3339(event['first']), now)})"
+        yield event["type"], event["reason"], when, event["from"], event["message"]
 
 
 def _line(label: str, text: str) -> None:
@@ -170,12 +174,12 @@ def _section(title: str, lines: Sequence[str]) -> None:
 
 
 def _table(title: str, headers: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> None:
-    found = list(rows)
-    if not found:
+    body = list(rows)
+    if not body:
         _line(title, "<none>")
         return
     write(f"{title}:")
-    Lines([f"  {headers[0]}", *headers[1:]], pages=False).write([(f"  {row[0]}", *row[1:]) for row in found])
+    Lines([f"  {headers[0]}", *headers[1:]], pages=False).write([(f"  {row[0]}", *row[1:]) for row in body])
 
 
 def _arrow(volume: str | None) -> str:
@@ -190,5 +194,5 @@ def _times(count: int) -> str:
     return f", {count} times" if count > 1 else ""
 
 
-def _more(found: Sequence[object], shown: int) -> list[str]:
-    return [f"and {len(found) - shown} more; all with -o json"] if len(found) > shown else []
+def _more(items: Sequence[object], shown: int) -> list[str]:
+    return [f"and {len(items) - shown} more; all with -o json"] if len(items) > shown else []

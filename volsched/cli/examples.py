@@ -1,4 +1,4 @@
-"""`volsched example`: small clusters and programs that come along, for whoever has no manifests yet."""
+"""`volsched example`: the example clusters and programs of this package, for users without manifests."""
 
 from pathlib import Path
 from typing import Annotated
@@ -60,7 +60,7 @@ NameArgument = Annotated[
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_examples() -> None:
-    """Which examples there are."""
+    """List the example clusters and programs."""
     table = table_of("name", "what it is")
     for name, file in _files().items():
         with file.open(encoding="utf-8") as lines:
@@ -70,7 +70,7 @@ def list_examples() -> None:
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show_example(name: NameArgument) -> None:
-    """Print the manifests or the program of an example; the comment above says what to expect."""
+    """Print the manifests or the program of an example; its first comment says what to expect."""
     write(_file(name).read_text(encoding="utf-8").rstrip("\n"))
 
 

@@ -8,15 +8,17 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from volsched.cli.completion import complete_namespace
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.global_options import PODS
 from volsched.cli.kind_names import bare_name, key_of, kind_of
 from volsched.cli.manifest_input import Kustomization, load_inputs
 from volsched.cli.moment_option import check_as_of, local_time
-from volsched.cli.question_command import Client, asked_of, client_of, declared
+from volsched.cli.question_command import Client, answer_to, client_of, declared
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db
 from volsched.kube.problems import ConfigurationError
+from volsched.log.events.streams import UnknownKindError, kind_called
 from volsched.questions.explain.reason_lines import claim_lines, failing_lines
 from volsched.questions.registry import question
 from volsched.questions.simulate.stuck_pods import GONE
@@ -24,7 +26,7 @@ from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 from volsched.scheduling.rules.profile import PROFILES, Profile
 
-# What `explain` and `simulate` look at: a store as it is now, manifests, or manifests laid over a store.
+# What `explain` and `simulate` examine: a store as it is now, manifests, or manifests laid over a store.
 
 OptionalFiles = Annotated[
     list[str] | None,
@@ -32,11 +34,21 @@ OptionalFiles = Annotated[
         "--filename",
         "-f",
         metavar="FILE|DIR|URL|-",
-        help="Manifests or a dump of a cluster, looked at alone; with --db or --server laid over what is there.",
+        help="Manifests or a dump of a cluster: examined alone, or with --db or --server laid over the store.",
     ),
 ]
 
 
+SimulatedNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NS",
+        help="The namespace of manifests and --delete names that have none; else 'default'.",
+        autocompletion=complete_namespace,
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -65,11 +77,10 @@ def deciding_client(
     config: Path | None,
     namespace: str | None = None,
 ) -> Iterator[tuple[Client, list[dict[str, Any]]]]:
-    """Whom to ask about manifests laid over what is there, and those that a server has to be sent for it.
+    """The client to ask, and the manifests that a server must be sent with the question.
 
-    `namespace` is that of manifests which name none.
-
-    A server decides under its own configuration, unless a profile is named.
+    The manifests are laid over the objects of the store; `namespace` is for those that name none. A server decides
+    under its own configuration, unless a profile is named.
     """
     served = chosen_server(db) is not None
     if served and config is not None:
@@ -107,74 +118,75 @@ def pod(
     output: OutputOption = Output.table,
     **words: Any,
 ) -> None:
-    given = words["namespace"]
-    key = key_of(kind_of("pod"), words["name"], given)
+    namespace = words["namespace"]
+    key = key_of(kind_of("pod"), words["name"], namespace)
     words["namespace"], _, words["name"] = key.rpartition("/")
     words["node"] = words["node"] and bare_name(kind_of("node"), words["node"])
     as_of = words["as_of"]
     if as_of is not None and (filename or kustomize or words["node"] is not None):
-        fail(Exit.USAGE, "--as-of tells what was stored; it goes with none of -f, -k and --node")
+        fail(Exit.USAGE, "--as-of shows what was stored; it goes with none of -f, -k and --node")
     check_as_of(as_of)
-    with deciding_client(db, filename, kustomize, profile=words["profile"], config=config, namespace=given) as (
-        client,
-        sent,
-    ):
-        told = asked_of(client, QUESTION.name, **words, manifests=sent)
+    profile = words["profile"]
+    deciding = deciding_client(db, filename, kustomize, profile=profile, config=config, namespace=namespace)
+    with deciding as (client, sent):
+        answer = answer_to(client, QUESTION.name, **words, manifests=sent)
     if output is Output.json:
-        print_json(told)
+        print_json(answer)
     elif as_of is not None:
-        _print_as_of(told)
+        _print_as_of(answer)
     else:
-        _print_explanation(told)
-    if not told["fits"] or "stuck" in told:
+        _print_explanation(answer)
+    if not answer["fits"] or "stuck" in answer:
         raise typer.Exit(Exit.UNSATISFIABLE)
 
 
 for other in PODS:
-    # As everywhere else; listed once is enough.
+    # The same names as for `get`; help lists one of them.
     app.command(other, hidden=other != "pod", epilog=EXAMPLES, no_args_is_help=True)(pod)
 
 
 # --- for people -----------------------------------------------------------------------------------------
 
 
-def _print_explanation(told: dict[str, Any]) -> None:
-    planned = f", which {told['plannedBy']} would make" if "plannedBy" in told else ""
-    _line(0, f"pod {told['pod']}{planned}" + (f", on node {told['node']}" if told["node"] else ""))
-    if told["past"] is not None:
-        _print_past(told["past"])
-    if told["binding"] is not None:
-        held = "" if told["failing"] is not None else "; what follows is decided with what that holds"
-        _line(0, f"binding {told['binding']} is under way for it{held}")
-    if told["failing"] is not None:
-        _print_failing(told["failing"])
-    if told["failing"] is None or told["refused"]:
-        _print_now(told)
-    for group in told["refused"]:
-        # Where some node fits, it is enough to know that others do not.
-        _print_group(group, details=0 if told["fits"] else NODES_SHOWN)
-    if "stuck" in told:
-        _line(0, f"{', '.join(told['stuck']['claims'])}: {told['stuck']['why']}")
-        for remedy in told["stuck"]["remedies"]:
+def _print_explanation(answer: dict[str, Any]) -> None:
+    planned = f", which {answer['plannedBy']} would make" if "plannedBy" in answer else ""
+    _line(0, f"pod {answer['pod']}{planned}" + (f", on node {answer['node']}" if answer["node"] else ""))
+    if "scheduler" in answer:
+        _line(0, f'its schedulerName is "{answer["scheduler"]}": another scheduler places it, not volsched')
+    if answer["past"] is not None:
+        _print_past(answer["past"])
+    if answer["binding"] is not None:
+        suffix = "" if answer["failing"] is not None else "; what follows counts what it holds as taken"
+        _line(0, f"binding {answer['binding']} is under way for it{suffix}")
+    if answer["failing"] is not None:
+        _print_failing(answer["failing"])
+    if answer["failing"] is None or answer["refused"]:
+        _print_now(answer)
+    for group in answer["refused"]:
+        # If a node fits, the details of the others are not needed.
+        _print_group(group, details=0 if answer["fits"] else NODES_SHOWN)
+    if "stuck" in answer:
+        _line(0, f"{', '.join(answer['stuck']['claims'])}: {answer['stuck']['why']}")
+        for remedy in answer["stuck"]["remedies"]:
             _line(1, remedy)
-    _print_remedies(told)
+    _print_remedies(answer)
 
 
-def _print_as_of(told: dict[str, Any]) -> None:
-    when = f" ({local_time(told['asOf']['at'])})" if told["asOf"]["at"] else ""
-    placed = f", on node {told['node']}" if told["node"] else ""
-    _line(0, f"pod {told['pod']}{placed}, as of position {told['asOf']['position']}{when}")
-    if told["past"] is None:
+def _print_as_of(answer: dict[str, Any]) -> None:
+    when = f" ({local_time(answer['asOf']['at'])})" if answer["asOf"]["at"] else ""
+    placed = f", on node {answer['node']}" if answer["node"] else ""
+    _line(0, f"pod {answer['pod']}{placed}, as of position {answer['asOf']['position']}{when}")
+    if answer["past"] is None:
         _line(0, "nothing was decided about it up to then")
         return
-    _print_past(told["past"])
-    for reason in told["past"]["reasons"]:
+    _print_past(answer["past"])
+    for reason in answer["past"]["reasons"]:
         some = f" ({', '.join(reason['some'])})" if reason["some"] else ""
         _line(1, f"{reason['nodes']} nodes{some}: {reason['reason']}")
         for line in claim_lines([reason]):
             _line(2, line)
-    if told["failing"] is not None:
-        _print_failing(told["failing"])
+    if answer["failing"] is not None:
+        _print_failing(answer["failing"])
 
 
 def _print_failing(failing: dict[str, Any]) -> None:
@@ -200,7 +212,7 @@ def _print_past(past: dict[str, Any]) -> None:
     failed = ", and its binding failed" if past["outcome"] == FAILED else ""
     _line(1, f"chose {past['node']} with score {past['score']}" + (f" ({scores})" if scores else "") + failed)
     if past["runnersUp"]:
-        _line(1, f"next best: {_scored(past['runnersUp'])}")
+        _line(1, f"next best: {_node_scores(past['runnersUp'])}")
     binding = past["binding"]
     if binding is not None:
         reason = f": {binding['reason']}" if binding["reason"] else ""
@@ -209,15 +221,15 @@ def _print_past(past: dict[str, Any]) -> None:
             _line(2, f"{leg['claim']} → {leg['volume'] or 'a new volume'} ({leg['state']})")
 
 
-def _print_now(told: dict[str, Any]) -> None:
-    asked = "if it were scheduled now" if told["node"] else "now"
-    _line(0, f"{asked}, {told['nodes']} nodes, profile {told['profile']}:")
-    for bound in told["bound"]:
+def _print_now(answer: dict[str, Any]) -> None:
+    when = "if it were scheduled now" if answer["node"] else "now"
+    _line(0, f"{when}, {answer['nodes']} nodes, profile {answer['profile']}:")
+    for bound in answer["bound"]:
         _line(1, f"{bound['claim']} is bound to {bound['volume']}")
-    chosen = told["chosen"]
+    chosen = answer["chosen"]
     if chosen is None:
-        if told["failing"] is None or told["remedies"]:
-            _line(0, told["message"])
+        if answer["failing"] is None or answer["remedies"]:
+            _line(0, answer["message"])
         return
     _line(0, f"fits on {chosen['node']} (score {chosen['score']})")
     for binding in chosen["bindings"]:
@@ -225,11 +237,11 @@ def _print_now(told: dict[str, Any]) -> None:
     for provision in chosen["provisions"]:
         room = f", room in {provision['capacityObject']}" if provision["capacityObject"] else ""
         _line(1, "{claim} gets a new volume of class {class} ({requested})".format(**provision) + room)
-    if told["runnersUp"]:
-        _line(0, f"next best: {_scored(told['runnersUp'])}")
+    if answer["runnersUp"]:
+        _line(0, f"next best: {_node_scores(answer['runnersUp'])}")
 
 
-def _scored(nodes: list[dict[str, Any]]) -> str:
+def _node_scores(nodes: list[dict[str, Any]]) -> str:
     return ", ".join(f"{it['node']} ({it['score']})" for it in nodes[:10])
 
 
@@ -253,14 +265,14 @@ def _print_group(group: dict[str, Any], *, details: int) -> None:
                 _line(3, f"{miss['volume']}: {failures}")
 
 
-def _print_remedies(told: dict[str, Any]) -> None:
-    if told["fits"] or (told["failing"] is not None and not told["remedies"]):
+def _print_remedies(answer: dict[str, Any]) -> None:
+    if answer["fits"] or (answer["failing"] is not None and not answer["remedies"]):
         return
-    if not told["remedies"]:
+    if not answer["remedies"]:
         _line(0, "no small change was found that would make it fit")
         return
     _line(0, "any one of these would make it fit; each was tried, the smallest first:")
-    for number, remedy in enumerate(told["remedies"], start=1):
+    for number, remedy in enumerate(answer["remedies"], start=1):
         first, *others = (change["text"] for change in remedy["changes"])
         end = f" → {remedy['node']}"
         _line(1, f"{number}. {first}" + ("" if others else end))
@@ -288,6 +300,7 @@ VOLUME_NODES_SHOWN = 3
 def run_simulation(
     filename: OptionalFiles = None,
     kustomize: Kustomization = None,
+    namespace: SimulatedNamespace = None,
     config: ConfigOption = None,
     db: Db = None,
     output: OutputOption = Output.table,
@@ -297,24 +310,41 @@ def run_simulation(
     scenario = {name: it or [] for name, it in words.items()}
     for nodes in ("drain", "loseNodes"):
         scenario[nodes] = [bare_name(kind_of("node"), it) for it in scenario[nodes]]
-    scenario["add"] = [entry.manifest for entry in load_inputs(add, dump=True)] if add else []
+    loaded = load_inputs(add, namespace=namespace, dump=True) if add else []
+    scenario["add"] = [entry.manifest for entry in loaded]
+    scenario["delete"] = [_in_namespace(it, namespace) for it in scenario["delete"]]
     if not any(scenario.values()):
         fail(Exit.USAGE, "nothing to try; give --drain, --lose-node, --lose-zone, --add or --delete")
     if add and filename and "-" in add and "-" in filename:
         fail(Exit.USAGE, "--add - and -f - both read standard input; put one of them into a file")
-    with deciding_client(db, filename, kustomize, profile=None, config=config) as (client, sent):
+    with deciding_client(db, filename, kustomize, profile=None, config=config, namespace=namespace) as (
+        client,
+        sent,
+    ):
         if sent:
             fail(
                 Exit.USAGE,
-                "-f and -k are looked at without a server; leave --server out, or give the objects with --add",
+                "-f and -k are for use without a server; leave --server out, or give the objects with --add",
             )
-        answer = asked_of(client, SIMULATION.name, as_of=as_of, **scenario)
+        answer = answer_to(client, SIMULATION.name, as_of=as_of, **scenario)
     if output is Output.json:
         print_json(answer)
     else:
         _print_simulation(answer)
     if answer["stranded"]:
         raise typer.Exit(Exit.UNSATISFIABLE)
+
+
+def _in_namespace(name: str, namespace: str | None) -> str:
+    """`pvc/data` as `pvc/NAMESPACE/data`; what names no object is left for the question to refuse."""
+    kind, _, key = name.partition("/")
+    if namespace is None or not key:
+        return name
+    try:
+        named = kind_called(kind)
+    except UnknownKindError:
+        return name
+    return f"{kind}/{key_of(named, key, namespace)}"
 
 
 # --- for people -----------------------------------------------------------------------------------------
@@ -354,24 +384,26 @@ def _print_placed(placed: list[dict[str, Any]]) -> None:
 def _print_stranded(entry: dict[str, Any]) -> None:
     origin = f" of {entry['from']}" if entry["from"] else ""
     _line(0, f"{entry['pod']}{origin} finds no node: {entry['message']}")
-    for held in entry["claims"]:
-        if held["volume"] is None:
-            _line(1, "{claim}: no volume of {size} (class {class}); nearest in {domain}".format(**held))
+    for claim in entry["claims"]:
+        if claim["volume"] is None:
+            _line(1, "{claim}: no volume of {size} (class {class}); nearest in {domain}".format(**claim))
             continue
-        if held["why"] == GONE:
-            _line(1, "{claim} is bound to {volume}, which is gone".format(**held))
+        if claim["why"] == GONE:
+            _line(1, "{claim} is bound to {volume}, which is gone".format(**claim))
             continue
-        nodes = held["reachedFrom"]
+        nodes = claim["reachedFrom"]
         more = f" and {len(nodes) - VOLUME_NODES_SHOWN} more" if len(nodes) > VOLUME_NODES_SHOWN else ""
         reached = (
             f"reached from {', '.join(nodes[:VOLUME_NODES_SHOWN])}{more} only" if nodes else "no node reaches it"
         )
-        _line(1, f"{held['claim']} is bound to {held['volume']} in {held['domain']}: {reached}")
+        _line(1, f"{claim['claim']} is bound to {claim['volume']} in {claim['domain']}: {reached}")
 
 
 def _print_short(short: list[dict[str, Any]]) -> None:
     _line(0, "short:")
     table = table_of("class", "domain", "claims", "size", "", padding=(0, 2, 0, 0))
-    for it in short:
-        table.add_row(*map(escape, (it["class"] or "-", it["domain"], str(it["claims"]), it["size"], it["why"])))
+    for row in short:
+        table.add_row(
+            *map(escape, (row["class"] or "-", row["domain"], str(row["claims"]), row["size"], row["why"]))
+        )
     stdout.print(table)

@@ -1,4 +1,4 @@
-"""Manifests that are not in a file yet: what a URL answers, and what kustomize makes of a directory."""
+"""Manifests that are not in a file: downloaded from a URL, or built by kustomize from a directory."""
 
 import json
 import re
@@ -13,14 +13,14 @@ from volsched.cli.console import Exit, fail
 from volsched.kube.problems import BYTES_MAX
 
 _LOGGED = re.compile(r'^[EF]\d{4} .*? err=(".*")$')
-"""klog's form: severity with date, time, thread, file and line, then a message with its fields."""
+"""A line of klog: severity with date, time, thread, file and line, then a message with its fields."""
 SECONDS = 30.0
 ACCEPT = "application/yaml, application/json, */*"
 BUILDERS = (("kustomize", "build"), ("kubectl", "kustomize"))
-"""Programs that know kustomizations, the first that is installed."""
+"""Programs that build kustomizations; the first one that is installed is used."""
 
 
-def downloaded(url: str) -> bytes:
+def download(url: str) -> bytes:
     try:
         with urlopen(Request(url, headers={"Accept": ACCEPT}), timeout=SECONDS) as answer:
             data: bytes = answer.read(BYTES_MAX + 1)
@@ -35,7 +35,7 @@ def downloaded(url: str) -> bytes:
     return data
 
 
-def kustomized(directory: str) -> bytes:
+def kustomize_output(directory: str) -> bytes:
     builder = next((it for it in BUILDERS if shutil.which(it[0])), None)
     if builder is None:
         fail(Exit.USAGE, "-k needs kustomize or kubectl, and neither is installed; install one, or use -f")
@@ -43,13 +43,13 @@ def kustomized(directory: str) -> bytes:
         fail(Exit.USAGE, f"{directory} is no directory; -k takes one with a kustomization.yaml")
     ran = subprocess.run([*builder, directory], capture_output=True, check=False)
     if ran.returncode:
-        why = _told(ran.stderr.decode(errors="replace"))
+        why = _last_error(ran.stderr.decode(errors="replace"))
         fail(Exit.USAGE, f"{builder[0]} cannot build {directory}: {why}")
     return ran.stdout
 
 
-def _told(errors: str) -> str:
-    """The last thing that a builder says, without where kubectl logs it from."""
+def _last_error(errors: str) -> str:
+    """The last line of the builder's errors, without the prefix of kubectl's log."""
     last = (errors.strip().splitlines() or ["it says nothing"])[-1].removeprefix("error: ").removeprefix("Error: ")
     logged = _LOGGED.search(last)
     if logged is None:

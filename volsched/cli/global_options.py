@@ -1,7 +1,7 @@
-"""Options that every command takes: they may stand before the verb or behind it, as kubectl's may.
+"""Options that every command takes, before its verb or behind it, as with kubectl.
 
-Before a command is parsed, what stands before its verb is put behind it, where the verb itself or what is added
-here takes it. A verb that has an option of the same name keeps its own.
+Before a command is parsed, options in front of the verb are moved behind it. There the verb itself takes them, or
+the options that are added here do; a verb with an option of the same name keeps its own.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ LiveForAll = Annotated[
     typer.Option("--live", help="List the cluster that kubectl talks to once, answer from that, store nothing."),
 ]
 CHOICES = ("server", "token_file", "ca_file", "client_cert", "client_key", "kubeconfig", "context", "live")
-"""Options that say who is asked; of the others, a verb takes those that it declares."""
+"""Options that choose a server or cluster, added to every verb; a verb declares the others that it takes."""
 DRY = "--dry-run"
 DRY_VERBS = ("apply", "create", "delete")
 DRY_VALUES = ("none", "client", "server")
@@ -34,7 +34,7 @@ LOG = {"log_level": "level", "log_format": "form", "verbose": "verbose"}
 
 
 def behind_verb(words: Sequence[str], options: Iterable[Any], families: Container[str]) -> list[str]:
-    """The same command, whose `options` stand behind its verb; `families` are verbs of two words."""
+    """The same command with its `options` behind its verb; `families` are verbs of two words."""
     takes_value = {flag: not it.is_flag for it in options if not it.is_eager for flag in it.opts}
     verbs: list[str] = []
     before: list[str] = []
@@ -45,7 +45,7 @@ def behind_verb(words: Sequence[str], options: Iterable[Any], families: Containe
             continue
         width = _width(rest[0], takes_value)
         if width == 0:
-            # `--help`, or what nobody knows: whoever parses it says so.
+            # `--help`, or an unknown option, which the parser reports.
             break
         before += rest[:width]
         del rest[:width]
@@ -53,7 +53,7 @@ def behind_verb(words: Sequence[str], options: Iterable[Any], families: Containe
         # A family alone only lists its verbs, and takes none of their options.
         before = []
     first = next((at for at, it in enumerate(rest) if it.startswith("-") and it != "-"), len(rest))
-    # Before all others: where one is given twice, the one that stood behind the verb counts.
+    # Before the other options: of one that is given twice, the one behind the verb counts.
     return _with_dry_value(_with_kind([*verbs, *rest[:first], *before, *rest[first:]]))
 
 
@@ -65,7 +65,7 @@ def _with_kind(words: list[str]) -> list[str]:
     if slash and kind in PODS:
         return ["explain", "pod", name, *words[2:]]
     if len(words) > 2 and not words[2].startswith("-"):
-        # Another kind and its name: whoever reads the name of the pod says so.
+        # Another kind and its name: reading the name of the pod reports it.
         return ["explain", "pod", f"{words[1]} {words[2]}", *words[3:]]
     return ["explain", "pod", *words[1:]]
 
@@ -79,24 +79,26 @@ def _with_dry_value(words: list[str]) -> list[str]:
 
 
 def add_global_options(command: Any, options: Iterable[Any], *, live: bool) -> None:
-    """What every verb takes behind it, and does not list: `volsched --help` does."""
-    taken = {flag for it in command.params for flag in (*it.opts, *it.secondary_opts)}
-    for it in options:
-        if taken & {*it.opts} or (it.name == "live" and not live):
+    """Add the options that every verb takes; its help does not list them, `volsched --help` does."""
+    taken = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    for option in options:
+        if taken & {*option.opts} or (option.name == "live" and not live):
             continue
-        if it.name in CHOICES or it.name in LOG:
-            command.params.append(_noted(it, listed=it.name == "live" or (live and it.name in _LIVE_TOO)))
+        if option.name in CHOICES or option.name in LOG:
+            command.params.append(
+                _with_callback(option, listed=option.name == "live" or (live and option.name in _LIVE_TOO))
+            )
 
 
 _LIVE_TOO = ("kubeconfig", "context")
 
 
-def _noted(option: Any, *, listed: bool) -> Any:
-    noted = copy(option)
-    # The variables of the environment were read before the verb.
-    noted.envvar, noted.expose_value, noted.hidden = None, False, not listed
-    noted.callback = _note_log if option.name in LOG else _note_choice
-    return noted
+def _with_callback(option: Any, *, listed: bool) -> Any:
+    option_copy = copy(option)
+    # The environment was read with the options before the verb.
+    option_copy.envvar, option_copy.expose_value, option_copy.hidden = None, False, not listed
+    option_copy.callback = _note_log if option.name in LOG else _note_choice
+    return option_copy
 
 
 def _note_choice(_context: Any, option: Any, value: Any) -> None:
@@ -114,7 +116,7 @@ def _note_log(_context: Any, option: Any, value: Any) -> None:
 
 
 def _width(word: str, takes_value: Mapping[str, bool]) -> int:
-    """How many words an option has; 0: it is none of these."""
+    """How many words the option takes; 0 if it is none of these."""
     flag, equals, _ = word.partition("=")
     if flag in takes_value:
         return 1 if equals or not takes_value[flag] else 2

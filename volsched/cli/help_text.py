@@ -1,4 +1,4 @@
-"""`volsched help`, and what help says of values: what to write there, and no type of Python."""
+"""`volsched help`, and the placeholders of values in help: what to write, not Python types."""
 
 from typing import Annotated, Any
 
@@ -20,13 +20,13 @@ def show_help(
         list[str] | None, typer.Argument(metavar="VERB", help="Which; all of them without one.")
     ] = None,
 ) -> None:
-    """Show the help of a verb, which `-h` behind it shows too; without a verb, the list of verbs."""
+    """Show the help of a verb, as `-h` behind it does; without a verb, list the verbs."""
     root = called.find_root()
     root.command.main([*(words or ()), "--help"], prog_name=root.info_name, standalone_mode=False)
 
 
 def use_plain_words() -> None:
-    """typer would print `<list[str]>` beside an argument, and `<bool>` beside every flag."""
+    """Otherwise typer prints `<list[str]>` beside an argument, and `<bool>` beside every flag."""
     TyperOption.display_type_rich = _option_value  # type: ignore[method-assign,assignment]
     TyperArgument.display_type_rich = _argument_value  # type: ignore[method-assign,assignment]
 
@@ -43,5 +43,5 @@ def _option_value(option: TyperOption, ctx: Any) -> str:  # noqa: ARG001 - typer
 
 
 def _argument_value(_argument: TyperArgument, ctx: Any) -> str:  # noqa: ARG001 - as above
-    """Its name stands there already."""
+    """Help shows its name already."""
     return ""

@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
-from volsched.cli.manifest_input import lines_of, written
+from volsched.cli.manifest_input import lines_of, output_file
 from volsched.cli.moment_option import local_time
 from volsched.cli.progress import progress_bar
-from volsched.cli.question_command import checked, client_of, declared
+from volsched.cli.question_command import client_of, declared, parameters_for
 from volsched.cli.remote.server_choice import chosen_server, refuse_server
 from volsched.cli.store_option import Db, explained, opened, position_of
 from volsched.log.base import read_base
@@ -78,12 +78,12 @@ def migrate(
         ),
     ] = None,
 ) -> None:
-    """Make the store, or bring its tables to those of this program. Data is kept; run it again at any time."""
+    """Create the store, or upgrade its tables to this version. Data is kept; it can be run again at any time."""
     refuse_server(db)
     with explained():
         url = database_url(db)
         passwords = _passwords(roles) if roles else {}
-        # Our own directory is ours to make; one that a person named is not.
+        # Only the default directory is created; one that a person named is not.
         before, after = migrate_store(url, make_directory=url == default_url())
         if passwords:
             with closing(open_database(url)) as database:
@@ -101,15 +101,15 @@ def _passwords(file: Path) -> dict[str, str]:
         raise StoreError(f"{file} cannot be read: {error.strerror}; name a file that can") from None
     for number, words in enumerate(lines, 1):
         if len(words) != 2:
-            # The line may hold a password and is not repeated.
+            # The line may hold a password and is not printed.
             raise StoreError(f"{file}, line {number}: write a service and its password, separated by a space")
     return {words[0]: words[1] for words in lines}
 
 
 def rebuild(db: Db = None, output: OutputOption = Output.table) -> None:
-    """Make the views what the log says, row by row, while writers go on. The log itself is never touched.
+    """Rebuild the views from the log, row by row, while writers go on. The log itself is never changed.
 
-    Exit 5, with nothing changed, where the log does not verify.
+    Exit 5, with nothing changed, if the log does not verify.
     """
     with opened(db) as database, progress_bar("Folding", last_position(database)) as progress:
         repair = rebuild_views(database, progress=progress)
@@ -128,7 +128,7 @@ def replay(
     db: Db = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Fold the log in memory, checking its chain, and show what there was then. Recorded results are applied;
+    """Fold the log in memory, checking its chain, and show what existed then. Recorded results are applied;
     nothing is decided again and nothing is written.
     """
     with opened(db) as database:
@@ -139,7 +139,7 @@ def replay(
             seconds = time.perf_counter() - started
             events = folded.head.position - read_base(connection).position
     kinds = _counts(folded.states)
-    told = {
+    summary = {
         "position": folded.head.position,
         "hash": folded.head.hash.hex(),
         "events": events,
@@ -148,7 +148,7 @@ def replay(
         "kinds": kinds,
     }
     if output is Output.json:
-        print_json(told)
+        print_json(summary)
         return
     table = Table("kind", box=None, pad_edge=False)
     for name in ("there", "gone"):
@@ -158,7 +158,7 @@ def replay(
     stdout.print(table)
     stdout.print(
         "{events} events in {seconds} s ({eventsPerSecond}/s); position {position}, last hash {hash}".format(
-            **told
+            **summary
         )
     )
 
@@ -177,11 +177,11 @@ def _counts(states: dict[str, State]) -> dict[str, dict[str, int]]:
     return {noun: {"there": counts[noun, False], "gone": counts[noun, True]} for noun in nouns}
 
 
-# `volsched verify`: is the store what it says it is, and since when could somebody have rewritten it?
+# `volsched verify`: is the log unchanged, and which part of it could somebody have rewritten?
 
 SHOWN = 20
 MOST_SENT = 1_000
-"""Anchors that a server is asked about, the newest."""
+"""A server is sent at most so many anchors, the newest."""
 VERIFICATION = question("verify")
 VERIFY_EXAMPLES = VERIFICATION.examples
 UNPROVEN = (
@@ -204,7 +204,7 @@ def verify(
     archive: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FILE", help="Prove archived events too: every archive, the oldest first; can be repeated."
+            metavar="FILE", help="Prove archived events too: every archive, the oldest first; may be repeated."
         ),
     ] = None,
     write_anchor: Annotated[
@@ -217,29 +217,29 @@ def verify(
     if public_key is not None and not words["anchor"]:
         fail(Exit.USAGE, "--public-key needs --anchor FILE or DIR: there is nothing else that is signed")
     anchors = _read_anchors(Path(words["anchor"])) if words["anchor"] else {}
-    unsigned = [] if public_key is None else _without_signature(anchors, public_key)
-    wanted = sorted(anchors.values(), key=lambda it: it.position)
+    unsigned = [] if public_key is None else _signature_findings(anchors, public_key)
+    sorted_anchors = sorted(anchors.values(), key=lambda it: it.position)
     served = chosen_server(db) is not None
     if served and (archive or write_anchor is not None):
         fail(Exit.USAGE, "--archive and --write-anchor need the store itself; run it there, without --server")
-    lines = tuple(it.dump() for it in (wanted[-MOST_SENT:] if served else wanted))
+    lines = tuple(it.dump() for it in (sorted_anchors[-MOST_SENT:] if served else sorted_anchors))
     with client_of(db, archives=archive or (), bar="Verifying") as client:
-        answer = client.document(VERIFICATION, checked(VERIFICATION.name, anchors=lines))
-    told = answer.document
-    if told["ok"] and not unsigned and write_anchor is not None:
-        line = _signed(Anchor(told["position"], bytes.fromhex(told["hash"]), answer.moment)).dump()
-        with written(str(write_anchor)) as out:
+        answer = client.document(VERIFICATION, parameters_for(VERIFICATION.name, anchors=lines))
+    report = answer.document
+    if report["ok"] and not unsigned and write_anchor is not None:
+        line = _sign(Anchor(report["position"], bytes.fromhex(report["hash"]), answer.moment)).dump()
+        with output_file(str(write_anchor)) as out:
             out.write(line)
-    if told.get("proven") is not None:
-        told["proven"]["signature"] = _signature(told["proven"]["position"], wanted, public_key is not None)
-    told["ok"] = told["ok"] and not unsigned
-    told["findings"] = [it.as_json() for it in unsigned] + told["findings"]
+    if (proven := report.get("proven")) is not None:
+        proven["signature"] = _signature(proven["position"], sorted_anchors, public_key is not None)
+    report["ok"] = report["ok"] and not unsigned
+    report["findings"] = [it.as_json() for it in unsigned] + report["findings"]
     if output is Output.json:
-        print_json(told)
-    elif told["ok"]:
-        _print_verified(told)
-    if not told["ok"]:
-        _fail(told)
+        print_json(report)
+    elif report["ok"]:
+        _print_verified(report)
+    if not report["ok"]:
+        _fail(report)
 
 
 def _read_anchors(path: Path) -> dict[str, Anchor]:
@@ -257,8 +257,8 @@ def _read_anchors(path: Path) -> dict[str, Anchor]:
     return anchors
 
 
-def _without_signature(anchors: dict[str, Anchor], public_key: Path) -> list[Finding]:
-    """What is wrong with signatures; anchors without a right one prove nothing, and are taken out."""
+def _signature_findings(anchors: dict[str, Anchor], public_key: Path) -> list[Finding]:
+    """Findings about signatures. Anchors without a valid one prove nothing and are removed."""
     try:
         key = read_public_key(public_key)
     except KeyFileError as error:
@@ -270,43 +270,43 @@ def _without_signature(anchors: dict[str, Anchor], public_key: Path) -> list[Fin
 
 
 def _signature(position: int, anchors: Sequence[Anchor], checked: bool) -> str:
-    """Of the anchor at a position. The end of an archive is at one too, and nobody signs that."""
+    """Whether the anchor at a position is signed. The end of an archive has a position too, but no signature."""
     if not any(it.position == position and it.signature is not None for it in anchors):
         return "none"
     return "verified" if checked else "unchecked"
 
 
-def _signed(anchor: Anchor) -> Anchor:
+def _sign(anchor: Anchor) -> Anchor:
     with explained():
         path = read_settings().anchor_key_file
         return anchor if path is None else anchor.signed(read_private_key(path))
 
 
-def _fail(told: dict[str, Any]) -> NoReturn:
-    findings = [Finding(**it) for it in told["findings"]]
-    left = len(findings) - SHOWN + told["more"]
+def _fail(report: dict[str, Any]) -> NoReturn:
+    findings = [Finding(**it) for it in report["findings"]]
+    left = len(findings) - SHOWN + report["more"]
     messages = [str(it) for it in findings[:SHOWN]]
     if left > 0:
         messages.append(f"and {left} more; see them with -o json")
-    if told.get("proven") is not None:
-        messages.append(_proven(told["proven"]))
+    if report.get("proven") is not None:
+        messages.append(_proven(report["proven"]))
     fail(Exit.INTEGRITY, *messages)
 
 
-def _print_verified(told: dict[str, Any]) -> None:
-    after, redacted = told["after"], told["redacted"]
-    count, behind = told["position"] - after, f" after position {after}" if after else ""
-    stdout.print(f"{count} events{behind} in {told['streams']} streams verified; last hash {told['hash']}")
+def _print_verified(report: dict[str, Any]) -> None:
+    after, redacted = report["after"], report["redacted"]
+    count, behind = report["position"] - after, f" after position {after}" if after else ""
+    stdout.print(f"{count} events{behind} in {report['streams']} streams verified; last hash {report['hash']}")
     if redacted:
         stdout.print(f"{len(redacted)} of them were redacted, as the log says: {ranges(redacted)}")
-    for gap in told.get("gaps", ()):
+    for gap in report.get("gaps", ()):
         stdout.print(escape(f"not proven: {gap}"))
     if after:
-        files = escape("; ".join(told["archives"]))
+        files = escape("; ".join(report["archives"]))
         stdout.print(
             f"positions 1 to {after} are archived and were not looked at: prove them with --archive ({files})"
         )
-    proven = told.get("proven")
+    proven = report.get("proven")
     stdout.print(escape(UNPROVEN if proven is None else _proven(proven)))
 
 
@@ -318,10 +318,14 @@ def _proven(proven: dict[str, Any]) -> str:
 def ranges(positions: Sequence[int]) -> str:
     """`1-3, 7, 9-12`; of many only the first."""
     runs: list[tuple[int, int]] = []
-    for it in positions:
-        runs[-1:] = [(runs[-1][0], it)] if runs and runs[-1][1] == it - 1 else [*runs[-1:], (it, it)]
-    told = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:SHOWN]]
-    return ", ".join(told) + (", …" if len(runs) > SHOWN else "")
+    for position in positions:
+        runs[-1:] = (
+            [(runs[-1][0], position)]
+            if runs and runs[-1][1] == position - 1
+            else [*runs[-1:], (position, position)]
+        )
+    texts = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:SHOWN]]
+    return ", ".join(texts) + (", …" if len(runs) > SHOWN else "")
 
 
 # `volsched anchor`: the keys that anchors of the log are signed with.
@@ -338,7 +342,7 @@ app = typer.Typer(no_args_is_help=True, help="Anchors prove where the log stood:
 
 @app.callback()
 def _family() -> None:
-    """A family although it has one command so far: it is called by its name."""
+    """Keeps a family of one command."""
 
 
 @app.command("keygen", no_args_is_help=True, epilog=ANCHOR_EXAMPLES)
@@ -348,10 +352,10 @@ def keygen(
 ) -> None:
     """Make an Ed25519 key. PRIVATE belongs to the machine that signs, never into the database or its backups.
 
-    A file that is there is not replaced. Exit 2 where one cannot be written.
+    An existing file is not replaced. Exit 2 if a file cannot be written.
     """
     try:
-        made = make_keys(private, public)
+        key = make_keys(private, public)
     except KeyFileError as error:
         fail(Exit.USAGE, str(error))
-    stdout.print(escape(f"key {made.name}: {private} signs (VOLSCHED_ANCHOR_KEY_FILE), {public} verifies"))
+    stdout.print(escape(f"key {key.name}: {private} signs (VOLSCHED_ANCHOR_KEY_FILE), {public} verifies"))

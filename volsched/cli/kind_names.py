@@ -1,4 +1,4 @@
-"""What people mean by KIND and NAME, and what to tell them where there is no such thing."""
+"""How KIND and NAME on the command line are read, and the errors for those that do not exist."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,11 +63,13 @@ class NamedObject:
     namespace: str | None = None
 
 
-def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywhere: bool) -> list[NamedObject]:
-    """What KIND, NAME, -n and -A mean together; the end of the command where they contradict each other."""
+def requested_objects(
+    kinds: str, names: Sequence[str], *, namespace: str | None, everywhere: bool
+) -> list[NamedObject]:
+    """The objects that KIND, NAME, -n and -A select; the command ends if these contradict each other."""
     if everywhere and namespace is not None:
         fail(Exit.USAGE, "-n and -A contradict each other; give one of them")
-    # `pod shop/db`, as our own answers print it, may come as one word.
+    # `pod shop/db`, as our answers print it, may be quoted as one word.
     kinds, *first = kinds.split(maxsplit=1)
     names = [*first, *names]
     if ID.fullmatch(kinds) and not names:
@@ -76,10 +78,10 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
     if slash:
         return _of_each([f"{kind}/{name}", *names], kind, namespace, everywhere)
     named_kinds = [it for word in kind.split(",") for it in CATEGORIES.get(word, (word,))]
-    found = list(dict.fromkeys(map(kind_of, named_kinds)))
+    each_kind = list(dict.fromkeys(map(kind_of, named_kinds)))
     if names and everywhere:
         fail(Exit.USAGE, f"a name is of one namespace; leave -A out, or the name {names[0]}")
-    if names and len(found) > 1:
+    if names and len(each_kind) > 1:
         fail(Exit.USAGE, f"several kinds have no name in common; ask for {names[0]} of one kind")
     return [
         NamedObject(
@@ -87,12 +89,12 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
             tuple(key_of(named, it, namespace) for it in names),
             None if everywhere or not named.namespaced else namespace or DEFAULT_NAMESPACE,
         )
-        for named in found
+        for named in each_kind
     ]
 
 
 def _of_each(words: Sequence[str], kind: str, namespace: str | None, everywhere: bool) -> list[NamedObject]:
-    """`pod/a pvc/b`, and `pod/a b`: each is of the kind that it names, else of the first one's."""
+    """`pod/a pvc/b`, and `pod/a b`: a word without a kind has the kind of the first one."""
     if everywhere:
         fail(Exit.USAGE, f"a name is of one namespace; leave -A out, or the name {words[0]}")
     keys: dict[Named, list[str]] = {}
@@ -119,8 +121,8 @@ def _kind_in(word: str) -> tuple[Named, str] | None:
 
 
 def one_of(kind: str, name: str | None, namespace: str | None) -> tuple[Named, str]:
-    """What KIND NAME, or KIND/NAME, means where it is one thing: its kind and its key."""
-    one, *others = wanted(kind, [] if name is None else [name], namespace=namespace, everywhere=False)
+    """The kind and key of the one object that KIND NAME, or KIND/NAME, names."""
+    one, *others = requested_objects(kind, [] if name is None else [name], namespace=namespace, everywhere=False)
     if others or len(one.keys) != 1:
         fail(Exit.USAGE, f"which one? give KIND NAME, such as {one.named.singular} NAME")
     return one.named, one.keys[0]
@@ -130,6 +132,9 @@ def kind_of(text: str) -> Named:
     try:
         return kind_called(text)
     except UnknownKindError as error:
+        if text.isascii() and text.isdecimal():
+            event = f"the event at position {text}, with its causes and consequences"
+            fail(Exit.NOT_FOUND, f'there is no kind "{text}"; {event}, is: volsched audit cause {text}')
         fail(Exit.NOT_FOUND, str(error))
 
 
@@ -154,7 +159,7 @@ def bare_name(named: Named, name: str) -> str:
 
 
 def key_of(named: Named, name: str, namespace: str | None) -> str:
-    """`NAME`, or `NAMESPACE/NAME` as everything of ours prints it, with its kind or without."""
+    """The key of `NAME` or `NAMESPACE/NAME`, with its kind or without."""
     name = bare_name(named, name)
     if not named.is_object or not named.namespaced:
         return name
@@ -165,20 +170,22 @@ def key_of(named: Named, name: str, namespace: str | None) -> str:
 
 
 def words_of(named: Named, key: str) -> dict[str, str | None]:
-    """An object as questions are asked about it."""
+    """An object as parameters of a question."""
     namespace, _, name = key.rpartition("/") if named.is_object and named.namespaced else ("", "", key)
     return {"kind": named.plural, "name": name, "namespace": namespace or None}
 
 
 def named_targets(words: Sequence[str], namespace: str | None) -> list["Target"]:
-    """KIND NAME… or KIND/NAME of objects that people may delete."""
-    # Those who only look at objects do not load what changes them.
+    """The objects that `delete KIND NAME…` or `delete KIND/NAME…` names."""
+    # Imported here: commands that only read objects do not need it.
     from volsched.objects.submission import Target
 
-    asked = wanted(words[0], words[1:], namespace=namespace, everywhere=False)
-    for it in asked:
-        if not it.keys:
+    requests = requested_objects(words[0], words[1:], namespace=namespace, everywhere=False)
+    for request in requests:
+        if not request.keys:
             fail(Exit.USAGE, f"which {words[0]}? give names: volsched delete {words[0]} NAME")
-        if not it.named.is_object:
-            fail(Exit.USAGE, f"{it.named.plural} are history and stay; delete the pod, or see volsched recover")
-    return [Target(KIND_OF_NOUN[it.named.noun], key) for it in asked for key in it.keys]
+        if not request.named.is_object:
+            fail(
+                Exit.USAGE, f"{request.named.plural} are history and stay; delete the pod, or see volsched recover"
+            )
+    return [Target(KIND_OF_NOUN[request.named.noun], key) for request in requests for key in request.keys]

@@ -1,6 +1,6 @@
 """`kubectl volsched …`: the questions of `volsched`, asked of the cluster that kubectl talks to.
 
-kubectl runs `kubectl-volsched` with all that stands behind its name, its own flags included.
+kubectl runs `kubectl-volsched` with everything after its name, kubectl's own flags included.
 """
 
 import os
@@ -15,7 +15,7 @@ NAMESPACED_VERBS = frozenset({"get", "describe", "explain", "uses"})
 OWN_VERBS = frozenset(
     {"attach", "help", "manifests", "observe", "open", "record", "ungate", "validate", "version"}
 )
-"""They go to the cluster by themselves, or need neither a cluster nor a store."""
+"""They connect to the cluster themselves, or need neither a cluster nor a store."""
 STORE_SETTINGS = ("VOLSCHED_DATABASE_URL", "VOLSCHED_SERVER")
 _OTHERWISE = frozenset({"--db", "--server", "--live", "--help", "-h"})
 VALUED = frozenset(
@@ -39,10 +39,10 @@ def main() -> None:
 
 
 def without_store(arguments: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """What to tell whoever takes the store of this user for the cluster: `apply` would write into it."""
-    from volsched.cli.app import arranged
+    """The error for a verb that would use this user's store instead of the cluster: `apply` would write there."""
+    from volsched.cli.app import verb_first
 
-    words = arranged(arguments)
+    words = verb_first(arguments)
     verb = words[0] if words else "--help"
     flags = {it.partition("=")[0] for it in words}
     if verb.startswith("-") or verb in LIVE_VERBS | OWN_VERBS or flags & _OTHERWISE:
@@ -60,9 +60,9 @@ def plugin_arguments(
     arguments: Sequence[str], namespace_of: Callable[[str | None, str | None], str | None]
 ) -> list[str]:
     """The same command for `volsched`: live, and in the namespace of kubectl's context where none is named."""
-    from volsched.cli.app import arranged
+    from volsched.cli.app import verb_first
 
-    words = arranged(arguments)
+    words = verb_first(arguments)
     verb = words[0] if words else ""
     if verb not in LIVE_VERBS or {it.partition("=")[0] for it in words} & _OTHERWISE:
         return words
@@ -74,14 +74,14 @@ def plugin_arguments(
 
 
 def _namespace(kubeconfig: str | None, context: str | None) -> str | None:
-    """Of the context; None where there is none."""
+    """The namespace of the context; None without a context."""
     from volsched.cluster.kubernetes.access_files import find_access
     from volsched.cluster.kubernetes.kubeconfig import KubeconfigError
 
     try:
         return find_access(None if kubeconfig is None else Path(kubeconfig), context).namespace
     except KubeconfigError:
-        # Told by whoever connects.
+        # Connecting will report it.
         return None
 
 
@@ -89,7 +89,7 @@ def _names_namespace(words: Sequence[str]) -> bool:
     flags = ("-n", "--namespace", "-A", "--all-namespaces")
     if any(it.partition("=")[0] in flags or (it.startswith("-n") and not it.startswith("--")) for it in words):
         return True
-    # NAMESPACE/NAME says it too.
+    # NAMESPACE/NAME names it too.
     behind_flag = zip(("", *words), words, strict=False)
     return any("/" in it for flag, it in behind_flag if not it.startswith("-") and flag not in VALUED)
 

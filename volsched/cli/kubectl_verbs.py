@@ -1,4 +1,4 @@
-"""Verbs that people know from kubectl and type here: where each is done, instead of a word that is spelt alike."""
+"""Advice for verbs of kubectl that people type here, instead of a suggestion that is only spelt alike."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ SERVED = frozenset(
         "patch", "replace", "rollout", "scale", "set", "taint", "uncordon", "wait",
     }
 )  # fmt: skip
-"""What kubectl does with a server of ours."""
+"""Verbs that kubectl can run on our server."""
 IN_CONTAINERS = frozenset({"cp", "debug", "exec", "log", "logs", "port-forward", "proxy", "run"})
 HERE = {
     "completion": "volsched --install-completion, or --show-completion to see it",
     "events": "volsched get events, or volsched history KIND NAME for all that happened",
 }
-"""What is done here in another way."""
+"""Verbs that are called differently here."""
 MANIFESTS = frozenset({"apply", "create", "delete", "import", "validate"})
 """Our own verbs that read manifests, with -f only, as kubectl's do."""
 SERVER = "http://127.0.0.1:8700"
@@ -22,7 +22,7 @@ SERVER = "http://127.0.0.1:8700"
 
 
 def instead_of_kubectl(verb: str) -> str | None:
-    """None where it is no verb of kubectl."""
+    """What to use instead of a verb of kubectl; None for any other word."""
     if verb in HERE:
         return f"{verb} is a verb of kubectl; here it is {HERE[verb]}"
     if verb in IN_CONTAINERS:
@@ -34,7 +34,7 @@ def instead_of_kubectl(verb: str) -> str | None:
 
 
 def with_file_option(words: Sequence[str]) -> str | None:
-    """What to tell whoever names manifests without -f, or wants `diff` to compare some; None for all others."""
+    """Advice if manifests are named without -f, or `diff` is to compare some; else None."""
     verb, *rest = words
     if verb == "diff" and any(it.startswith(("-f", "--filename")) for it in rest):
         return (

@@ -1,4 +1,4 @@
-"""`volsched leases`: who acts in the roles of which there is one, and freeing such a role by hand."""
+"""`volsched leases`: who holds the roles that one process at a time may have, and freeing one by hand."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.moment_option import local_time
 from volsched.cli.operator import Reason, actor, checked_reason
-from volsched.cli.question_command import asked_of, client_of, declared
+from volsched.cli.question_command import answer_to, client_of, declared
 from volsched.cli.remote import get
 from volsched.cli.remote.server import ServerRefusedError
 from volsched.cli.remote.server_choice import chosen_server
@@ -26,7 +26,9 @@ EXAMPLES = """**Examples**
 """
 NOT_HELD = 'nobody holds lease "{}"; see volsched leases list'
 
-app = typer.Typer(no_args_is_help=True, help="Leases of the roles of which there is one: list them, free one.")
+app = typer.Typer(
+    no_args_is_help=True, help="Leases of roles that one process at a time has: list them, free one."
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `volsched leases list` shows it.")]
 
 
@@ -34,7 +36,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `volsched leases l
 @declared(QUESTION)
 def list_leases(db: Db = None, output: OutputOption = Output.table) -> None:
     with client_of(db) as client:
-        document = asked_of(client, QUESTION.name)
+        document = answer_to(client, QUESTION.name)
     rows = document["items"]
     if output is Output.json:
         print_json(document)
@@ -43,10 +45,10 @@ def list_leases(db: Db = None, output: OutputOption = Output.table) -> None:
         stdout.print(QUESTION.empty)
         return
     table = table_of("name", "holder", "epoch", "renewed", "until", "state")
-    for it in rows:
-        state = "held" if it["held"] else f"over: {it['why']}"
-        renewed, until = f"{it['renewedSecondsAgo']} s ago", local_time(it["until"])
-        row = (it["name"], it["holder"], str(it["epoch"]), renewed, until, state)
+    for lease in rows:
+        state = "held" if lease["held"] else f"over: {lease['why']}"
+        renewed, until = f"{lease['renewedSecondsAgo']} s ago", local_time(lease["until"])
+        row = (lease["name"], lease["holder"], str(lease["epoch"]), renewed, until, state)
         table.add_row(*map(escape, row))
     stdout.print(table)
 
@@ -57,13 +59,13 @@ def free_lease(name: Name, reason: Reason = None, db: Db = None) -> None:
     why, server = checked_reason(reason), chosen_server(db)
     if server is not None:
         try:
-            told = server.tell("POST", get.own("leases", name, "free"), body={"reason": why or ""})
+            answer = server.request("POST", get.own("leases", name, "free"), body={"reason": why or ""})
         except ServerRefusedError as error:
-            # 404: a name that is no part of an address, so nobody can hold it.
+            # 404: a name that cannot be in a path, so nobody can hold it.
             if error.code not in (404, 409):
                 server.refuse(error)
             fail(Exit.NOT_FOUND, NOT_HELD.format(name))
-        stdout.print(escape(str(told.body["message"])))
+        stdout.print(escape(str(answer.body["message"])))
         return
     with opened(db) as database:
         freed = free(database, name, actor=actor("leases-free"), now=system_clock(), reason=why)

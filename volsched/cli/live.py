@@ -1,4 +1,4 @@
-"""`--live`: a question about the cluster that kubectl talks to, listed once, answered, and stored nowhere."""
+"""`--live`: list the cluster that kubectl talks to once, answer a question from that, and store nothing."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 BURST = 120
 PER_SECOND = 10
-"""Requests of one command: what it may do there, and a list of every kind."""
+"""Requests of one command: it checks its permissions and lists every kind."""
 MOST_LISTS = 12
-"""A list that expires is begun again; half an answer is none."""
-TELLS_EVENTS = frozenset({"describe"})
-"""Verbs that show what the cluster's components said; no other lists its events, which may be very many."""
+"""A list that expires is restarted: half an answer is useless."""
+SHOWS_EVENTS = frozenset({"describe"})
+"""Verbs that show the cluster's events; other verbs do not list these, because there may be very many."""
 
 
-def connected(kubeconfig: Path | None, context: str | None, *, mode: str) -> "KubernetesCluster":
-    """The cluster, not asked yet; the end of the command where there is no way to it."""
+def connect_to_cluster(kubeconfig: Path | None, context: str | None, *, mode: str) -> "KubernetesCluster":
+    """A client of the cluster, before its first request; an unusable kubeconfig ends the command."""
     try:
         from volsched.cluster.kubernetes.adapter import OBSERVE_BURST, OBSERVE_PER_SECOND, connect
         from volsched.cluster.kubernetes.backoff import TokenBucket
@@ -34,7 +34,7 @@ def connected(kubeconfig: Path | None, context: str | None, *, mode: str) -> "Ku
         from volsched.cluster.projection import OBSERVED_KINDS, project
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, missing(error.name, "cluster"))
-    # Whoever stays asks as much when it begins, and little from then on.
+    # An observer sends as many requests at its start, and few from then on.
     stays = TokenBucket(OBSERVE_PER_SECOND, OBSERVE_BURST, at_start=BURST)
     bucket = stays if mode == OBSERVE else TokenBucket(PER_SECOND, BURST)
     try:
@@ -52,7 +52,7 @@ def connected(kubeconfig: Path | None, context: str | None, *, mode: str) -> "Ku
 
 @contextmanager
 def live_store(choice: ServerChoice, *, keeps_all: bool = False) -> Iterator["Database"]:
-    """The cluster as it is now, in a store that lives in memory where there is room for one, and ends with us.
+    """The cluster as it is now, in a store for this command, in memory if there is room.
 
     `keeps_all`: pods without claims and the cluster's own events are in its log too.
     """
@@ -61,8 +61,8 @@ def live_store(choice: ServerChoice, *, keeps_all: bool = False) -> Iterator["Da
     from volsched.log.migrations import scratch_store
     from volsched.runtime.clock import system_clock
 
-    cluster = connected(choice.kubeconfig, choice.context, mode="live")
-    asks_events = keeps_all or choice.verb in TELLS_EVENTS
+    cluster = connect_to_cluster(choice.kubeconfig, choice.context, mode="live")
+    asks_events = keeps_all or choice.verb in SHOWS_EVENTS
     kinds, identity = _listable(cluster, tuple(it for it in OBSERVED_KINDS if it != "Event" or asks_events))
     with closing(cluster), scratch_store(in_memory=True) as database:
         now = system_clock()
@@ -83,7 +83,7 @@ def live_store(choice: ServerChoice, *, keeps_all: bool = False) -> Iterator["Da
 
 
 def require_answer(identity: "ClusterIdentity") -> None:
-    """Print the cluster's warnings; the end of the command where it is not reached, or is not one."""
+    """Print the cluster's warnings; the command ends if it cannot be reached or is no cluster."""
     if not identity.reachable or identity.trouble is not None:
         fail(Exit.FAILURE, identity.trouble or f"{identity.url} does not answer")
     for warning in identity.warnings:
@@ -97,7 +97,7 @@ def introduce(identity: "ClusterIdentity") -> None:
 
 
 def _listable(cluster: "KubernetesCluster", kinds: Sequence[str]) -> tuple[tuple[str, ...], "ClusterIdentity"]:
-    """The kinds that the server has; the end of the command where it is not reached, or one may not be listed."""
+    """The kinds that the server has; the command ends if it cannot be reached or we may not list one of them."""
     from volsched.cluster.port import Permission
 
     identity = cluster.describe([Permission("list", kind) for kind in kinds])

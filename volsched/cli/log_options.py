@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["text", "json"]
-"""As `runtime.log_format` has them; every start reads the options, and loads no more than that."""
+"""The values of `runtime.log_format`, which is not imported: every start of a command loads this module."""
 LogLevelOption = Annotated[
     Level | None, typer.Option("--log-level", help="What is logged; else VOLSCHED_LOG_LEVEL.")
 ]
@@ -30,19 +30,19 @@ class LogChoice:
     form: Form | None = None
     verbose: bool = False
     serves: bool = False
-    """The process has set its log up, as one that serves."""
+    """The process serves, and has set up its log."""
 
 
 _choice = LogChoice()
 
 
 def begin_log_choice(level: Level | None, form: Form | None, verbose: bool) -> None:
-    """Before the verb: whatever was chosen for a command before this one counts no more."""
+    """Options before the verb; they replace the choice of an earlier command in this process."""
     _choice.level, _choice.form, _choice.verbose, _choice.serves = level, form, verbose, False
 
 
 def note_log_choice(level: Level | None, form: Form | None, verbose: bool) -> None:
-    """After the verb: what is said last counts, and nothing takes back what was said before."""
+    """Options behind the verb; they override those before it, which stay where an option is not given."""
     _choice.level = level or _choice.level
     _choice.form = form or _choice.form
     _choice.verbose = verbose or _choice.verbose
@@ -53,13 +53,13 @@ def is_verbose() -> bool:
 
 
 def asks_for_log() -> bool:
-    """By an option; the settings may ask for one too."""
+    """Whether an option asks for a log; the settings may, too."""
     return _choice.verbose or _choice.level is not None
 
 
 def start_logging(*, serves: bool = False) -> bool:
-    """Set the log up as it was chosen. A process that `serves` says what it does unless told otherwise, any other
-    command only on request; answers whether there is a log."""
+    """Set up the log as it was chosen; returns whether there is one. A process that `serves` logs by default, any
+    other command only on request."""
     from volsched.cli.console import Exit, fail
     from volsched.kube.problems import ConfigurationError
     from volsched.runtime.log_format import LogFormat, LogLevel, configure_logging

@@ -1,4 +1,4 @@
-"""Files that a command reads or writes: manifests that `-f` names, line by line, and `volsched validate`."""
+"""Files that a command reads or writes: manifests of `-f` and `-k`, and text files; `volsched validate`."""
 
 import os
 import sys
@@ -20,8 +20,9 @@ from volsched.log.durable_files import ERRORS, PRIVATE, lines_of_file
 from volsched.objects.rules.field_check import field_faults
 
 SUFFIXES = (".yaml", ".yml", ".json")
+KUSTOMIZATIONS = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
 LARGE = 1 << 20
-"""Bytes of manifests whose reading takes so long that people want to see it."""
+"""From so many bytes of manifests on, progress is shown while they are read."""
 
 Files = Annotated[
     list[str] | None,
@@ -34,7 +35,7 @@ Files = Annotated[
 ]
 Kustomization = Annotated[
     str | None,
-    typer.Option("--kustomize", "-k", metavar="DIR", help="What kustomize makes of this directory, or of a URL."),
+    typer.Option("--kustomize", "-k", metavar="DIR", help="What kustomize builds from a directory or a URL."),
 ]
 NamespaceOfManifests = Annotated[
     str | None,
@@ -42,12 +43,12 @@ NamespaceOfManifests = Annotated[
         "--namespace",
         "-n",
         metavar="NS",
-        help="The namespace of objects that name none, else 'default'; one that names another is refused.",
+        help="The namespace of objects that name none, else 'default'; objects that name another are refused.",
         autocompletion=complete_namespace,
     ),
 ]
 SkipForeign = Annotated[
-    bool, typer.Option("--skip-foreign", help="Pass over kinds that volsched does not know, and say so.")
+    bool, typer.Option("--skip-foreign", help="Skip kinds that volsched does not know, with a note.")
 ]
 
 
@@ -57,34 +58,52 @@ def load_inputs(
     *,
     namespace: str | None = None,
     dump: bool = False,
-    tell_fields: bool = True,
+    warn_of_fields: bool = True,
 ) -> list[Loaded]:
-    """All objects of all inputs, or the end of the command with every defect of every input.
+    """All objects of all inputs; if any has a defect, the command ends with every defect of every input.
 
-    `namespace` is that of objects which name none. `dump`: the input is of a cluster, which holds more than
-    we know of. What is not ours is passed over and told in a line, and so is what stands there twice.
-    `tell_fields`: unknown fields are warned of; without it they are defects, for the caller to find.
+    `namespace` is for objects that name none. `dump`: the input comes from a cluster, which has kinds that we do
+    not know; these, and objects that are there twice, are skipped with a note. `warn_of_fields`: unknown fields
+    cause a warning; without it, the caller checks for them.
     """
     names = [*(files or ())]
     if not names and kustomize is None:
         fail(Exit.USAGE, "say which manifests: -f FILE|DIR|URL|-, or -k DIR")
-    inputs = [item for name in names for item in _read(name)]
+    inputs = _without_kustomizations([item for name in names for item in _read(name)], names, skips=dump)
     if kustomize is not None:
-        from volsched.cli.fetched_manifests import kustomized
+        from volsched.cli.fetched_manifests import kustomize_output
 
-        inputs.append((f"kustomize {kustomize}", kustomized(kustomize)))
+        inputs.append((f"kustomize {kustomize}", kustomize_output(kustomize)))
     skipped = Skipped(in_directory=any(Path(name).is_dir() for name in names)) if dump else None
-    # The cluster of a dump may be newer than we are: of objects that are well, its fields are warned of below.
-    unknown = UnknownFields.OF_REFUSED if dump and tell_fields else UnknownFields.OF_ALL
-    loaded = _loaded(inputs, skipped, namespace or "", unknown)
+    # A dump may come from a newer cluster: unknown fields of valid objects only cause a warning, below.
+    unknown = UnknownFields.OF_REFUSED if dump and warn_of_fields else UnknownFields.OF_ALL
+    loaded = _load(inputs, skipped, namespace or "", unknown)
     if skipped is not None and str(skipped):
         stderr.print(escape(f"note: {skipped}"))
     if not loaded:
         where = ", ".join(source for source, _ in inputs[:3]) or "the input"
         fail(Exit.USAGE, f"no objects in {where}; give at least one manifest with apiVersion and kind")
-    if dump and tell_fields:
-        _tell_unknown_fields(loaded)
+    if dump and warn_of_fields:
+        _warn_of_unknown_fields(loaded)
     return loaded
+
+
+def _without_kustomizations(
+    inputs: list[tuple[str, bytes]], names: list[str], *, skips: bool
+) -> list[tuple[str, bytes]]:
+    """`-f` reads files as they are: a kustomization beside them says that they are not to be used so.
+
+    It is refused; where foreign objects are skipped, so is one in a directory.
+    """
+    kustomizations = [it for it, _ in inputs if Path(it).name in KUSTOMIZATIONS and "://" not in it]
+    if not kustomizations:
+        return inputs
+    first, more = Path(kustomizations[0]), f", and {len(kustomizations) - 1} more" if kustomizations[1:] else ""
+    if not skips or {str(Path(name)) for name in names} & {*kustomizations}:
+        fail(Exit.USAGE, f"{first}{more}: -f does not build a kustomization; give -k {first.parent} instead")
+    note = f"note: skipped {first}{more}: -f does not build a kustomization, -k {first.parent} does"
+    stderr.print(escape(note))
+    return [item for item in inputs if item[0] not in kustomizations]
 
 
 def load_files(names: list[str]) -> list[Loaded]:
@@ -97,10 +116,10 @@ def load_within(
     namespace: str | None,
     *,
     dump: bool = False,
-    tell_fields: bool = True,
+    warn_of_fields: bool = True,
 ) -> list[Loaded]:
-    """`load_inputs`, where no object is of another namespace than the one that was asked for, as with kubectl."""
-    loaded = load_inputs(files, kustomize, namespace=namespace, dump=dump, tell_fields=tell_fields)
+    """`load_inputs`; objects of another namespace than the given one are refused, as with kubectl."""
+    loaded = load_inputs(files, kustomize, namespace=namespace, dump=dump, warn_of_fields=warn_of_fields)
     others = [it for it in loaded if it.kind.namespaced and it.value.meta.namespace != namespace]
     if namespace is not None and others:
         remedy = f'is not of namespace "{namespace}"; leave -n out, or choose that of the object'
@@ -108,7 +127,7 @@ def load_within(
     return loaded
 
 
-def _loaded(
+def _load(
     inputs: list[tuple[str, bytes]], skipped: Skipped | None, namespace: str, unknown: UnknownFields
 ) -> list[Loaded]:
     loaded: list[Loaded] = []
@@ -118,14 +137,14 @@ def _loaded(
             if len(inputs) > 1:
                 progress(number, len(inputs))
             try:
-                told = progress if len(inputs) == 1 else None
+                object_progress = progress if len(inputs) == 1 else None
                 loaded += load_manifests(
                     data,
                     source=source,
                     namespace=namespace,
                     skipped=skipped,
                     unknown=unknown,
-                    progress=told,
+                    progress=object_progress,
                 )
             except ManifestError as error:
                 if skipped is not None and skipped.in_directory and error.unreadable:
@@ -134,13 +153,15 @@ def _loaded(
                     errors.append(error)
     if skipped is not None:
         loaded = newest(loaded, skipped)
-    errors += _repeated(loaded)
+    errors += _repetitions(loaded)
     if errors:
         unreadable = any(error.unreadable for error in errors)
         messages = problem_lines(problem for error in errors for problem in error.problems)
-        if any(problem.defect.field == "kind" for error in errors for problem in error.problems):
+        if skipped is None and any(
+            problem.defect.field == "kind" for error in errors for problem in error.problems
+        ):
             messages.append(
-                "what reads passes foreign kinds over, and so do apply, create and delete with --skip-foreign"
+                "commands that only read skip foreign kinds, as do apply, create and delete with --skip-foreign"
             )
         fail(Exit.USAGE if unreadable else Exit.FAILURE, *messages)
     return loaded
@@ -148,7 +169,7 @@ def _loaded(
 
 @contextmanager
 def _reading(inputs: list[tuple[str, bytes]]) -> Iterator[Callable[[int, int], None]]:
-    """Hears how many objects of the one input, or how many inputs of several, were read; little is not shown."""
+    """Takes the number of objects read, or of inputs if there are several; a small input shows no progress."""
     if sum(len(data) for _, data in inputs) < LARGE:
         yield lambda _, __: None
         return
@@ -159,7 +180,7 @@ def _reading(inputs: list[tuple[str, bytes]]) -> Iterator[Callable[[int, int], N
 
 
 def field_problems(loaded: list[Loaded]) -> list[str]:
-    """What the field check has against each of them, with place and name."""
+    """What the field check finds wrong with each object, with its place and name."""
     return [
         f'{entry.place}: {entry.kind.name} "{entry.key}": {why}'
         for entry in loaded
@@ -167,7 +188,7 @@ def field_problems(loaded: list[Loaded]) -> list[str]:
     ]
 
 
-def _tell_unknown_fields(loaded: list[Loaded]) -> None:
+def _warn_of_unknown_fields(loaded: list[Loaded]) -> None:
     """A cluster of another version may have fields that we do not know; a misspelt one must not go unnoticed."""
     problems = field_problems(loaded)
     if problems:
@@ -175,8 +196,8 @@ def _tell_unknown_fields(loaded: list[Loaded]) -> None:
         stderr.print(f"[yellow]warning:[/] {escape(problems[0] + more)}")
 
 
-def _repeated(loaded: list[Loaded]) -> list[ManifestError]:
-    """Objects that two inputs hold; within one input the loader has said so already."""
+def _repetitions(loaded: list[Loaded]) -> list[ManifestError]:
+    """Objects that are in two inputs; the loader has reported those that are in one input twice."""
     first: dict[tuple[str, str], Loaded] = {}
     problems = []
     for entry in loaded:
@@ -191,12 +212,12 @@ def _read(name: str) -> list[tuple[str, bytes]]:
     if name == "-":
         return [("stdin", sys.stdin.buffer.read())]
     if name.startswith(("http://", "https://")):
-        from volsched.cli.fetched_manifests import downloaded
+        from volsched.cli.fetched_manifests import download
 
-        return [(name, downloaded(name))]
+        return [(name, download(name))]
     path = Path(name)
     if "://" in name and not path.exists():
-        fail(Exit.USAGE, f"{name} cannot be read: of addresses, http:// and https:// work; or download it")
+        fail(Exit.USAGE, f"{name} cannot be read: of addresses, only http:// and https:// work; or download it")
     files = (
         sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
         if path.is_dir()
@@ -218,7 +239,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def lines_of(name: str) -> Iterator[str]:
-    """The lines of a file, compressed or not; one that cannot be read is reported before anything else is done."""
+    """The lines of a file, compressed or not; one that cannot be read is reported before anything is done."""
     if name == "-":
         return iter(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors=ERRORS))
     try:
@@ -233,14 +254,14 @@ def _private(name: str, flags: int) -> int:
 
 
 @contextmanager
-def written(name: str) -> Iterator[IO[str]]:
-    """A file that is complete or not there at all: written aside, then renamed."""
+def output_file(name: str) -> Iterator[IO[str]]:
+    """A new text file. It is written aside and renamed at the end, so that no incomplete one is left."""
     if name == "-":
         yield sys.stdout
         return
     path, aside = Path(name), Path(f"{name}.part")
     try:
-        # A log says who did what, and a store is measured by its anchor: their owner's, until he says else.
+        # For the owner only: a log says who did what, and an anchor must not be changed.
         aside.unlink(missing_ok=True)
         with open(aside, "x", encoding="utf-8", newline="", opener=_private) as out:
             yield out
@@ -268,9 +289,9 @@ def validate(
     """Check manifests and report every defect of every object; nothing is stored.
 
     Exit 1 if an object is invalid or has a field that its kind does not have, 2 if an input cannot be read as YAML
-    or JSON. Objects of kinds that volsched does not know are passed over, which is said.
+    or JSON. Objects of kinds that volsched does not know are skipped, with a note.
     """
-    loaded = load_within(filename, kustomize, namespace, dump=True, tell_fields=False)
+    loaded = load_within(filename, kustomize, namespace, dump=True, warn_of_fields=False)
     problems = field_problems(loaded)
     if problems:
         fail(Exit.FAILURE, *problems)

@@ -29,7 +29,7 @@ EXAMPLES = """**Examples**
 
 `volsched manifests --mode advise --tls-secret volsched-tls` answers kube-scheduler (docs/extender.md)
 
-`volsched manifests --show-projection` is every field that is ever kept of an object
+`volsched manifests --show-projection` lists every field that is ever kept of an object
 """
 
 
@@ -46,12 +46,12 @@ def manifests(
             help="What it may do: observe and advise write nothing; gate binds claims; own places pods too."
         ),
     ] = "observe",
-    output: Annotated[Packaging, typer.Option("--output", "-o", help="In which form.")] = Packaging.yaml,
+    output: Annotated[Packaging, typer.Option("--output", "-o", help="Form of the output.")] = Packaging.yaml,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Where kustomize or helm files go.")
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where it runs.")] = "volsched",
-    image: Annotated[str, typer.Option(help="What it runs; best by its digest.")] = "volsched:latest",
+    image: Annotated[str, typer.Option(help="The image to run, preferably by digest.")] = "volsched:latest",
     tls_secret: Annotated[
         str | None,
         typer.Option("--tls-secret", metavar="NAME", help="A kubernetes.io/tls secret: adds a Service."),
@@ -68,7 +68,7 @@ def manifests(
     owned_class: Annotated[
         list[str] | None,
         typer.Option(
-            "--owned-class", metavar="NAME", help="own: a StorageClass for our pods only; may be given often."
+            "--owned-class", metavar="NAME", help="own: a StorageClass for our pods only; may be repeated."
         ),
     ] = None,
     binding_scheduler: Annotated[
@@ -99,9 +99,9 @@ def manifests(
             "--database-secret, --owned-class and --flow-schema are for a mode that acts; add --mode own",
         )
     if owned_class and mode in (ADVISE, GATE_MODE):
-        fail(Exit.USAGE, f"pods of an owned class need schedulerName volsched, whom mode {mode} never places")
+        fail(Exit.USAGE, f"pods of an owned class need schedulerName volsched, which mode {mode} never places")
     if binding_scheduler and not owned_class:
-        fail(Exit.USAGE, "--binding-scheduler is let into owned classes; name them with --owned-class")
+        fail(Exit.USAGE, "--binding-scheduler may use owned classes; name them with --owned-class")
     if to is not None and output is Packaging.yaml:
         fail(Exit.USAGE, "--to is for -o helm and -o kustomize; plain YAML goes to standard output")
     if mode == ADVISE and tls_secret is None:
@@ -116,7 +116,7 @@ def manifests(
             "--binding-scheduler": (binding_scheduler or (), dns_subdomain_problem),
         }
     )
-    wanted = Installation(
+    installation = Installation(
         namespace=namespace,
         image=image,
         tls_secret=tls_secret,
@@ -128,14 +128,14 @@ def manifests(
         prioritized=flow_schema,
     )
     if output is Packaging.yaml:
-        typer.echo(dump_yaml(objects_of(wanted)), nl=False)
+        typer.echo(dump_yaml(objects_of(installation)), nl=False)
         return
     if to is None:
         fail(Exit.USAGE, f"-o {output} is several files; say where they go with --to DIR")
     files = (
-        kustomize_files(wanted)
+        kustomize_files(installation)
         if output is Packaging.kustomize
-        else helm_files(wanted, version=version("volsched"))
+        else helm_files(installation, version=version("volsched"))
     )
     for name, documents in files.items():
         path = to / name
@@ -148,7 +148,7 @@ def manifests(
 
 
 def _check_names(given: Mapping[str, tuple[Iterable[str], Callable[[str], str | None]]]) -> None:
-    """What no server would take; and in a policy's expression, a quote in a name would end the name."""
+    """Names that no server would accept; a quote would also end the name in the expression of a policy."""
     for option, (names, problem_of) in given.items():
         for name in names:
             if (problem := problem_of(name)) is not None:

@@ -1,4 +1,4 @@
-"""Moments as people write and read them: `--as-of`, times in the zone of whoever asks."""
+"""Moments as people write and read them: `--as-of`, and times in the local zone."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def absolute(text: str) -> str:
-    """The same moment for a server in any zone; the end of the command where it is none."""
+    """The moment in a form that does not depend on our zone; the command ends if it is invalid."""
     from volsched.questions.history.moments import is_position, read_duration, spoken_time
     from volsched.questions.refusals import MomentError
     from volsched.runtime.clock import system_clock
 
-    # How long ago something is, whoever is asked counts from its own clock.
+    # An age stays one: the store or server counts it from its own clock.
     if is_position(text) or read_duration(text.removesuffix(" ago")) is not None:
         return text
     try:
@@ -26,14 +26,14 @@ def absolute(text: str) -> str:
 
 
 def with_absolute_times(model: "type[Parameters]", words: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a question, whose times are of no zone that only we know."""
+    """The words of a question with their times made `absolute`."""
     times = [name for name, (_, it) in model.spellings().items() if it.metavar == "TIME"]
     given = {name: absolute(words[name]) for name in times if words.get(name) is not None}
     return {**words, **given} if given else words
 
 
 def check_as_of(as_of: str | None) -> str | None:
-    """As a store takes it; the end of the command for a time that is none, or still to come."""
+    """The moment in `absolute` form; the command ends if it is invalid or in the future."""
     if as_of is None:
         return None
     from volsched.questions.history.moments import is_position, time_of
@@ -46,7 +46,7 @@ def check_as_of(as_of: str | None) -> str | None:
 
 
 def local_time(text: str) -> str:
-    """A time of an answer in the zone of whoever reads it, which it names; to the millisecond."""
+    """A time of an answer in the local zone, with its offset; to the millisecond."""
     try:
         moment = datetime.fromisoformat(text).astimezone()
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where `get` finds objects: what the registry answers, of a store now or of whatever as it was."""
+"""Where `get` finds objects. Here: in the answers of the registry, about a store now or about the past."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from volsched.cli import console
 from volsched.cli.kind_names import NamedObject, words_of
 from volsched.cli.moment_option import local_time
 from volsched.cli.output import Sheet
-from volsched.cli.question_command import Client, checked
+from volsched.cli.question_command import Client, parameters_for
 from volsched.kube.manifest import metadata
 from volsched.kube.selectors import LabelSelector, label_selector_matches
 from volsched.log.events.streams import Named
@@ -17,27 +17,27 @@ from volsched.questions.registry import question
 
 
 class ObjectSource(Protocol):
-    def every(self, asked: NamedObject) -> Sequence[ObjectRow]: ...
+    def every(self, request: NamedObject) -> Sequence[ObjectRow]: ...
 
     def one(self, named: Named, key: str) -> Sequence[ObjectRow]:
-        """UnknownError, with what comes near, where it is not there."""
+        """Raises UnknownError, with similar names, if it does not exist."""
         ...
 
-    def watch(self, asked: NamedObject, sheet: Sheet) -> None:
-        """Go on with what changes after that, until Ctrl-C, which is how a watch ends well."""
+    def watch(self, request: NamedObject, sheet: Sheet) -> None:
+        """Print later changes, until Ctrl-C, which is the normal end of a watch."""
         ...
 
 
 @dataclass(slots=True)
-class AskedObjects:
+class RegistryObjects:
     client: Client
     as_of: str | None
     labels: LabelSelector | None
     _position: int = 0
 
-    def every(self, asked: NamedObject) -> Sequence[ObjectRow]:
-        wanted = checked("get", kind=asked.named.plural, namespace=asked.namespace, as_of=self.as_of)
-        answer = self.client.objects(question("get"), wanted)
+    def every(self, request: NamedObject) -> Sequence[ObjectRow]:
+        scope = parameters_for("get", kind=request.named.plural, namespace=request.namespace, as_of=self.as_of)
+        answer = self.client.objects(question("get"), scope)
         self._position = answer.position
         if answer.begins is not None:
             console.stderr.print(
@@ -46,20 +46,20 @@ class AskedObjects:
         return answer.rows if self.labels is None else [it for it in answer.rows if has_labels(it, self.labels)]
 
     def one(self, named: Named, key: str) -> Sequence[ObjectRow]:
-        wanted = checked("get object", **words_of(named, key), as_of=self.as_of)
-        answer = self.client.objects(question("get object"), wanted)
+        scope = parameters_for("get object", **words_of(named, key), as_of=self.as_of)
+        answer = self.client.objects(question("get object"), scope)
         self._position = answer.position
         return answer.rows
 
-    def watch(self, asked: NamedObject, sheet: Sheet) -> None:
+    def watch(self, request: NamedObject, sheet: Sheet) -> None:
         from volsched.cli.store_client import StoreClient
         from volsched.cli.store_watch import StoreWatch
 
-        # The past does not change, and of the present a server is asked as Kubernetes' clients ask it.
+        # Only a store can be here: the past does not change, and ServedObjects watches the present of a server.
         assert isinstance(self.client, StoreClient)
         database = self.client.whole_store()
         assert database is not None
-        StoreWatch(database, asked, self.labels, sheet).follow(self._position)
+        StoreWatch(database, request, self.labels, sheet).follow(self._position)
 
 
 def has_labels(row: ObjectRow, labels: LabelSelector) -> bool:

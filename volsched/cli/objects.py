@@ -17,7 +17,6 @@ from volsched.cli.manifest_input import (
     NamespaceOfManifests,
     SkipForeign,
     field_problems,
-    load_inputs,
     load_within,
 )
 from volsched.cli.operator import Reason, actor, checked_reason
@@ -49,7 +48,7 @@ from volsched.workloads.rules.repairs import ZonalReport
 
 APPLY_EXAMPLES = """**Examples**
 
-`volsched apply -f cluster.yaml` makes or changes every object of the file
+`volsched apply -f cluster.yaml` creates or changes every object of the file
 
 `kubectl get pv,sc -o yaml | volsched apply -f -`
 
@@ -61,7 +60,7 @@ APPLY_EXAMPLES = """**Examples**
 """
 CREATE_EXAMPLES = """**Examples**
 
-`volsched create -f pod.yaml` makes the objects of the file; those that are there already are refused
+`volsched create -f pod.yaml` creates the objects of the file; existing ones are refused
 
 `volsched create -f - < pod.yaml`
 """
@@ -78,7 +77,7 @@ IMPORT_EXAMPLES = """**Examples**
 `kubectl get ns,nodes,sc,pv,pvc,pods,sts,csidrivers,csinodes,csistoragecapacities,volumeattachments
 -A -o yaml > dump.yaml`
 
-`volsched import --db copy.db -f dump.yaml` makes the store copy.db of it
+`volsched import --db copy.db -f dump.yaml` makes the store copy.db from it
 """
 CODES = (
     (NotFoundError, Exit.NOT_FOUND),
@@ -121,10 +120,10 @@ def apply(
     reason: Reason = None,
     db: Db = None,
 ) -> None:
-    """Create the objects of manifests, or change those that are there to what the manifests say.
+    """Create the objects of manifests, or change existing ones to match.
 
-    Fields that a manifest does not name stay as they are. Each object is written for itself: one that is refused
-    keeps no other back, and the command ends with 1.
+    Fields that a manifest does not name stay as they are. Each object is written by itself: if one is refused, the
+    others are written nevertheless, and the command ends with 1.
     """
     loaded = load_within(files, kustomize, namespace, dump=skip_foreign)
     submit_objects(loaded, Verb.APPLY, reason, db, dry_run)
@@ -139,7 +138,7 @@ def create(
     reason: Reason = None,
     db: Db = None,
 ) -> None:
-    """Create the objects of manifests; exit 7 where one is there already."""
+    """Create the objects of manifests; exit 7 if one exists already."""
     loaded = load_within(files, kustomize, namespace, dump=skip_foreign)
     submit_objects(loaded, Verb.CREATE, reason, db, dry_run)
 
@@ -163,7 +162,7 @@ def delete(
 ) -> None:
     """Delete objects by name, or all that manifests name.
 
-    An object with finalizers (every claim and volume has one) is only marked: it goes when what holds it lets go.
+    An object with finalizers (every claim and volume has one) is only marked: it goes when these are gone.
     """
     described = bool(files) or kustomize is not None
     if bool(names) == described:
@@ -175,7 +174,7 @@ def delete(
     else:
         targets = named_targets(names or [], namespace)
     refused: list[tuple[Target, Exception]] = []
-    for target, gone in _deleted(targets, because, db, dry_run):
+    for target, gone in _delete(targets, because, db, dry_run):
         if isinstance(gone, Exception):
             refused.append((target, gone))
         else:
@@ -184,29 +183,30 @@ def delete(
     if refused:
         fail(
             _code([outcome for _, outcome in refused]),
-            *(_told(target.kind, target.key, outcome) for target, outcome in refused),
+            *(_refusal_text(target.kind, target.key, outcome) for target, outcome in refused),
         )
 
 
 def import_dump(
     files: Files = None,
     kustomize: Kustomization = None,
+    namespace: NamespaceOfManifests = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what is otherwise passed over: unknown kinds and fields.")
+        bool, typer.Option("--strict", help="Refuse unknown kinds and fields, which are otherwise skipped.")
     ] = False,
     reason: Reason = None,
     db: Db = None,
 ) -> None:
-    """Take a cluster over as `kubectl get -o yaml` prints it, into an empty store: all of it or nothing.
+    """Import a cluster as `kubectl get -o yaml` prints it, into an empty store: all of it or nothing.
 
-    Also the directory of a must-gather or of an unpacked Velero backup. Objects of kinds that volsched does not
-    know are passed over, and a field that it does not know is warned of.
+    It also reads the directory of a must-gather or of an unpacked Velero backup. Objects of kinds that volsched
+    does not know are skipped, and a field that it does not know causes a warning.
 
     Uids, ages and status are kept, so that what is bound stays bound. A volume whose claim is not in the dump is
-    refused: here it would look as if its claim had been deleted. Exit 1 if the store is not empty.
+    refused: it would look as if its claim had been deleted. Exit 1 if the store is not empty.
     """
     because = checked_reason(reason)
-    loaded = load_inputs(files, kustomize, dump=not strict)
+    loaded = load_within(files, kustomize, namespace, dump=not strict)
     if strict and (problems := field_problems(loaded)):
         fail(Exit.FAILURE, *problems)
     missing = named_namespaces(loaded)
@@ -220,7 +220,7 @@ def import_dump(
             fail(Exit.FAILURE, *(str(problem) for problem in error.problems))
     if isinstance(outcome, Exception):
         fail(Exit.FAILURE, f"nothing was imported: {outcome}")
-    _say_made(missing)
+    _report_created(missing)
     for warning in adoption_warnings(loaded):
         stderr.print(f"[yellow]warning:[/] {escape(warning)}")
     counts = Counter(entry.kind.name for entry in loaded)
@@ -237,7 +237,7 @@ def submit_objects(
     because = checked_reason(reason)
     report = ZonalReport()
     refused: list[tuple[Loaded, Exception]] = []
-    for entry, applied in _submitted(loaded, verb, because, db, report, dry_run):
+    for entry, applied in _submit(loaded, verb, because, db, report, dry_run):
         if isinstance(applied, Exception):
             refused.append((entry, applied))
         else:
@@ -247,32 +247,32 @@ def submit_objects(
     if refused:
         fail(
             _code([outcome for _, outcome in refused]),
-            *(f"{it.place}: {_told(it.kind, it.key, outcome)}" for it, outcome in refused),
+            *(f"{it.place}: {_refusal_text(it.kind, it.key, outcome)}" for it, outcome in refused),
         )
 
 
-def _told(kind: Kind, key: str, refusal: Exception) -> str:
-    """What admission and the field check say names no object: to a server, the path of the request does."""
+def _refusal_text(kind: Kind, key: str, refusal: Exception) -> str:
+    """Adds the object where the message has none: for admission and the field check, a request's path names it."""
     named = {ForbiddenError: " is forbidden", UndecodableError: ""}
-    how = next((how for error, how in named.items() if isinstance(refusal, error)), None)
-    return str(refusal) if how is None else f'{kind.name} "{key}"{how}: {refusal}'
+    relation = next((relation for error, relation in named.items() if isinstance(refusal, error)), None)
+    return str(refusal) if relation is None else f'{kind.name} "{key}"{relation}: {refusal}'
 
 
-def _submitted(
+def _submit(
     loaded: list[Loaded], verb: Verb, reason: str | None, db: str | None, report: ZonalReport, dry_run: DryRun
 ) -> Iterator[tuple[Loaded, str | Exception]]:
-    """What became of each, in order: by a store, or by a server."""
+    """The outcome of each object, in order, in a store or on a server."""
     server = chosen_server(db)
     if server is not None and dry_run is not DryRun.none:
-        from volsched.cli.remote.dry_run import rehearsed
+        from volsched.cli.remote.dry_run import rehearse
 
-        yield from rehearsed(server, loaded, verb, judged=dry_run is DryRun.server)
+        yield from rehearse(server, loaded, verb, judged=dry_run is DryRun.server)
         return
     if server is not None:
-        from volsched.cli.remote.commands import made_namespaces, submitted
+        from volsched.cli.remote.commands import create_namespaces, submit
 
-        _say_made(made_namespaces(server, named_namespaces(loaded), reason=reason))
-        yield from submitted(server, loaded, verb, reason=reason)
+        _report_created(create_namespaces(server, named_namespaces(loaded), reason=reason))
+        yield from submit(server, loaded, verb, reason=reason)
         return
     if dry_run is not DryRun.none:
         with opened_or_empty(db) as database:
@@ -281,30 +281,30 @@ def _submitted(
         return
     with opened(db, makes=True) as database:
         names = named_namespaces(loaded)
-        _say_made(ensure_namespaces(database, names, actor=actor(verb.value), now=system_clock()))
+        _report_created(ensure_namespaces(database, names, actor=actor(verb.value), now=system_clock()))
         for entry, outcome in _submitter(database, verb.value, reason).submit(loaded, verb, report=report):
             yield entry, outcome if isinstance(outcome, Exception) else outcome.result["applied"]
 
 
-def _say_made(namespaces: Sequence[str]) -> None:
+def _report_created(namespaces: Sequence[str]) -> None:
     for name in namespaces:
-        stderr.print(escape(f"note: namespace {name} was not there, and is made for what the input has in it"))
+        stderr.print(escape(f"note: namespace {name} did not exist, and is created for the objects in it"))
 
 
-def _deleted(
+def _delete(
     targets: list[Target], reason: str | None, db: str | None, dry_run: DryRun
 ) -> Iterator[tuple[Target, bool | Exception]]:
     """Whether each is gone; False: it is marked."""
     server = chosen_server(db)
     if server is not None and dry_run is not DryRun.none:
-        from volsched.cli.remote.dry_run import rehearsed_deletion
+        from volsched.cli.remote.dry_run import rehearse_deletion
 
-        yield from rehearsed_deletion(server, targets, judged=dry_run is DryRun.server)
+        yield from rehearse_deletion(server, targets, judged=dry_run is DryRun.server)
         return
     if server is not None:
-        from volsched.cli.remote.commands import deleted
+        from volsched.cli.remote.commands import delete_targets
 
-        yield from deleted(server, targets, reason=reason)
+        yield from delete_targets(server, targets, reason=reason)
         return
     with opened(db) as database:
         submitter = _submitter(database, "delete", reason)
@@ -335,6 +335,6 @@ def _near(database: Database, target: Target) -> str:
 
 
 def _code(refusals: Sequence[Exception]) -> Exit:
-    """The one code that tells of all of them; a mixture is a failure."""
+    """The exit code that all refusals share; for a mixture, 1."""
     codes = {next((code for kind, code in CODES if isinstance(it, kind)), Exit.FAILURE) for it in refusals}
     return codes.pop() if len(codes) == 1 else Exit.FAILURE

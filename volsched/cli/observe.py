@@ -11,7 +11,7 @@ import typer
 
 from volsched.cli.api_process import ApiProcess, ClientCa, Host, Port, ServedAddress, TlsCert, TlsKey
 from volsched.cli.console import Exit, fail, stderr, table_of
-from volsched.cli.live import connected, introduce
+from volsched.cli.live import connect_to_cluster, introduce
 from volsched.cli.store_option import Db, explained
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
 from volsched.cluster.permissions import MODES, OBSERVE, READS, excess_of_observer
@@ -43,7 +43,7 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option("--context", help="Which of its contexts; else the current one.")]
 AllowExcess = Annotated[
-    bool, typer.Option("--allow-excess", help="Start although we may write; without, that is refused.")
+    bool, typer.Option("--allow-excess", help="Start even if we may write; otherwise that is refused.")
 ]
 
 
@@ -60,11 +60,11 @@ def observe(
 ) -> None:
     """Follow a cluster with read permission only, and serve questions, API and metrics about it.
 
-    No scheduler, executor or controller runs here. The store is made if it is not there; another cluster than the
-    one it belongs to is refused.
+    No scheduler, executor or controller runs here. The store is created if there is none; a store that belongs to
+    another cluster is refused.
     """
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    cluster = connected(kubeconfig, context, mode=OBSERVE)
+    cluster = connect_to_cluster(kubeconfig, context, mode=OBSERVE)
     identity = cluster.describe([*MODES[OBSERVE], *excess_of_observer()])
     kinds = permitted_kinds(identity, allow_excess=allow_excess)
     with closing(cluster), explained():
@@ -84,23 +84,23 @@ def observe(
                 observer.attach(identity, system_clock())
             except WrongClusterError as error:
                 fail(Exit.CONFLICT, str(error))
-            _follow(database, cluster, observer, ServedAddress(host, port, tls_cert, tls_key, client_ca))
+            _serve(database, cluster, observer, ServedAddress(host, port, tls_cert, tls_key, client_ca))
 
 
 _HELD = {True: "yes", False: "NO", None: "-"}
-"""Where nothing is wanted, nothing is asked."""
+"""None: the mode does not need the permission, so it was not asked about."""
 
 
 def permitted_kinds(identity: ClusterIdentity, *, allow_excess: bool) -> tuple[str, ...]:
-    """Prints the verbs wanted and had; the end of the command where one is missing, or one is too much."""
+    """The kinds that are served. Prints our permissions; the command ends if one is missing, or too much."""
     introduce(identity)
     table = table_of("kind", *READS, "may write")
     missing: list[str] = []
     excess: list[str] = []
     for kind in OBSERVED_KINDS:
-        held = {it: may for it, may in identity.may.items() if it.kind == kind}
-        reads = {it.verb: may for it, may in held.items() if it.verb in READS}
-        too_much = [it for it, may in held.items() if may and it.verb not in READS]
+        permissions = {it: may for it, may in identity.may.items() if it.kind == kind}
+        reads = {it.verb: may for it, may in permissions.items() if it.verb in READS}
+        too_much = [it for it, may in permissions.items() if may and it.verb not in READS]
         if kind in identity.unserved:
             table.add_row(kind, "not served", "", "", "")
             continue
@@ -141,7 +141,7 @@ def own_directory() -> Path:
     return directory
 
 
-def _follow(
+def _serve(
     database: Database, cluster: "KubernetesCluster", observer: ClusterObserver, where: ServedAddress
 ) -> None:
     from volsched.cluster.kubernetes.streams import reading
@@ -154,10 +154,10 @@ def _follow(
     ApiProcess(
         database=database,
         where=where,
-        decides=configuration(None),
+        configuration=configuration(None),
         begin=begin,
-        says=lambda url: f"observing; questions, API and metrics on {url} until Ctrl-C",
-        ended="the observer ended: {}",
+        ready_line=lambda url: f"observing; questions, API and metrics on {url} until Ctrl-C",
+        failure_line="the observer ended: {}",
         follows=True,
         reserves=False,
         binds=False,

@@ -1,4 +1,4 @@
-"""Objects on stdout, in the form that was asked for: columns, CSV, JSON, YAML, names, or what paths name."""
+"""Objects on stdout in the chosen form: columns, CSV, JSON, YAML, names, or what paths select."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ FormOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ObjectForm:
-    """What `-o` says of objects."""
+    """The value of `-o`, for objects."""
 
     form: Form
     template: "Template" = ()
@@ -68,7 +68,7 @@ class ObjectForm:
 
 
 def form_of(text: str) -> ObjectForm:
-    """The end of the command where there is no such form."""
+    """Ends the command if there is no such form."""
     name, _, rest = text.partition("=")
     try:
         form = Form(name)
@@ -97,14 +97,14 @@ def _column(text: str) -> tuple[str, str]:
 
 
 def write(text: str) -> None:
-    """As it is: nothing is wrapped, coloured or held back. What is not printable is shown, not sent."""
+    """Print text unchanged: not wrapped, coloured or buffered. Control characters are made visible."""
     print(visible(text), file=sys.stdout, flush=True)
 
 
 def print_documents(form: Form, document: Any, before: int = 0) -> None:
-    """A JSON or YAML document, and how many were printed before it; a terminal gets JSON in colours."""
+    """Print a JSON or YAML document, `before` of which were printed already; a terminal gets JSON in colours."""
     if form is Form.yaml:
-        # A table needs no YAML.
+        # Imported here: a table needs no YAML.
         from volsched.kube.manifest_reader import dump_manifests
 
         if before:
@@ -118,12 +118,12 @@ def print_documents(form: Form, document: Any, before: int = 0) -> None:
 
 @dataclass(slots=True)
 class Lines:
-    """Rows under headers, in columns that were made wide enough for the first of them."""
+    """Rows under headers; the first rows decide how wide the columns are."""
 
     headers: Sequence[str]
     with_headers: bool = True
     pages: bool = True
-    """Too wide a table is shown in a pager; not one that goes on."""
+    """A table that is too wide is shown in a pager; not while one goes on."""
     _widths: list[int] | None = None
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
@@ -145,7 +145,7 @@ class Lines:
             if page(visible("\n".join(lines)) + "\n"):
                 return
         if lines:
-            # At once: of 100,000 lines, each by itself takes a second.
+            # In one piece: 100,000 single writes take a second.
             write("\n".join(lines))
 
     def _line(self, row: Sequence[str]) -> str:
@@ -157,7 +157,7 @@ class Lines:
 
 
 def _width(text: str) -> int:
-    """Cells of a terminal. Nearly all text is ASCII, of which nothing has to be looked up."""
+    """In cells of a terminal. Nearly all text is ASCII, which needs no lookup."""
     return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
@@ -169,12 +169,12 @@ class Sheet:
     shape: ObjectForm
     with_namespace: bool = False
     with_kind: bool = False
-    """Several kinds are shown: names say of which they are."""
+    """Several kinds are shown, so that names include the kind."""
     with_headers: bool = True
     with_labels: bool = False
     choice: RowChoice = EVERY_ROW
     data: Mapping[str, str] | None = None
-    """Of claims: whether their volumes were used, by the claims' keys."""
+    """For claims, by key: whether their volumes were used."""
     goes_on: bool = False
     """Rows come one by one, until Ctrl-C."""
     _lines: Lines | None = field(default=None, init=False)
@@ -241,7 +241,7 @@ class Sheet:
         if len(cells) != len(columns):
             fail(
                 Exit.FAILURE,
-                f"the server shows other columns of {self.named.plural} than we do; use its own version",
+                f"the server shows other columns of {self.named.plural} than we do; use its version of volsched",
             )
         if self.form is not Form.table:
             return cells

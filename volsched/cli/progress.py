@@ -24,13 +24,13 @@ class ProgressUpdate(Protocol):
 
 
 def is_shown() -> bool:
-    """Whether anybody wants to hear of progress."""
+    """Whether progress is shown at all."""
     return stderr.is_terminal or is_verbose()
 
 
 @contextmanager
 def progress_bar(label: str, total: int | None) -> Iterator[ProgressUpdate]:
-    """Told how much is done; None: nobody knows how far it goes, until it is told that too."""
+    """Yields a function that takes how much is done. `total` None: unknown until the function is given it, too."""
     if stderr.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), _Counts(), TimeRemainingColumn())
         with Progress(*columns, console=stderr, transient=True) as progress:
@@ -42,16 +42,16 @@ def progress_bar(label: str, total: int | None) -> Iterator[ProgressUpdate]:
     lines.end()
 
 
-def announced(lines: Iterator[str], name: str) -> tuple[Iterator[str], int | None]:
-    """The lines, and the number that the first of them gives under the name; None where it gives none."""
+def lines_and_total(lines: Iterator[str], name: str) -> tuple[Iterator[str], int | None]:
+    """The lines, and the number under this name in the first of them; None if there is none."""
     first = next(lines, None)
     if first is None:
         return iter(()), None
     try:
-        found = json.loads(first)[name]
+        number = json.loads(first)[name]
     except (ValueError, KeyError, TypeError):
-        found = None
-    return chain([first], lines), found if isinstance(found, int) else None
+        number = None
+    return chain([first], lines), number if isinstance(number, int) else None
 
 
 class _Counts(ProgressColumn):
@@ -62,22 +62,22 @@ class _Counts(ProgressColumn):
 class _Lines:
     def __init__(self, label: str, total: int | None) -> None:
         self._label, self._total = label, total
-        self._began = self._told = time.monotonic()
+        self._began = self._printed_at = time.monotonic()
         self._first: int | None = None
-        self._said = 0
+        self._printed = 0
 
     def update(self, done: int, of: int | None = None) -> None:
         now = time.monotonic()
         self._total = of or self._total
         if self._first is None:
-            # Positions need not begin at 0: a log whose beginning is archived is that much shorter.
+            # Positions need not begin at 0: the beginning of the log may be archived.
             self._first = done
-        if now - self._told >= EVERY_SECONDS:
-            self._told, self._said = now, self._said + 1
+        if now - self._printed_at >= EVERY_SECONDS:
+            self._printed_at, self._printed = now, self._printed + 1
             stderr.print(f"{self._label}: {_counts(done, self._total)}{self._left(done, now)}")
 
     def end(self) -> None:
-        if self._said:
+        if self._printed:
             stderr.print(f"{self._label}: done after {time.monotonic() - self._began:.1f} s")
 
     def _left(self, done: int, now: float) -> str:

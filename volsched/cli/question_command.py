@@ -1,4 +1,4 @@
-"""A question of the registry as a command, and whom it asks: a store, or a server with the same answer."""
+"""Questions of the registry as commands, and the client that answers them: a store or a server."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from volsched.scheduling.rules.profile import Profile
 
 
-# Whom a command asks a question: a store that it opens itself, or a server. The answer is the same.
+# A command asks a store that it opens itself, or a server. The answer is the same.
 
 
 class Client(Protocol):
-    """What is not there is an UnknownError; whatever else cannot be answered ends the command."""
+    """An object that does not exist raises UnknownError; any other refusal ends the command."""
 
-    def document(self, asked: Question, parameters: "Parameters") -> DatedDocument:
-        """The answer as JSON has it, and the time that it is of."""
+    def document(self, declaration: Question, parameters: "Parameters") -> DatedDocument:
+        """The answer as JSON, and the time that it describes."""
 
-    def permitted(self, asked: Question, parameters: "Parameters") -> DatedDocument | None:
-        """The document; None where this user may not ask for it."""
+    def permitted(self, declaration: Question, parameters: "Parameters") -> DatedDocument | None:
+        """The document; None if this user may not ask for it."""
         ...
 
-    def objects(self, asked: Question, parameters: "Parameters") -> "ObjectsAnswer":
-        """Of a question that is answered with things that have columns."""
+    def objects(self, declaration: Question, parameters: "Parameters") -> "ObjectsAnswer":
+        """The answer to a question about objects that have columns."""
 
 
 @contextmanager
@@ -65,8 +65,8 @@ def client_of(
 ) -> Iterator[Client]:
     """`over`: objects that are laid over the store in memory; without a store, they are all there is.
 
-    `profile`: how a store is decided on; a server has its own. `archives`: files with its oldest events. `bar`:
-    what long work is called where its progress is shown.
+    `profile`: how a store is decided on; a server has its own. `archives`: files with the oldest events. `bar`:
+    the label of the progress bar of long work.
     """
     server = chosen_server(db)
     # A command pays for a database, or for HTTP, and not for both.
@@ -83,30 +83,30 @@ def client_of(
         yield client
 
 
-def asked_of(client: Client, name: str, /, **parameters: Any) -> dict[str, Any]:
-    """The answer as JSON has it."""
-    return client.document(question(name), checked(name, **parameters)).document
+def answer_to(client: Client, name: str, /, **parameters: Any) -> dict[str, Any]:
+    """The answer as JSON."""
+    return client.document(question(name), parameters_for(name, **parameters)).document
 
 
-def checked(name: str, /, **parameters: Any) -> "Parameters":
+def parameters_for(name: str, /, **parameters: Any) -> "Parameters":
     model = model_of(question(name))
     return model(**with_absolute_times(model, parameters))
 
 
 def objects_of(client: Client, name: str, *, most: int, **parameters: Any) -> Iterator[dict[str, Any]]:
-    """At most so many of a question for a list of things, page by page."""
+    """Items of a question that is answered in pages, at most so many."""
     page, after = 1_000, parameters.pop("after", None)
     while most > 0:
-        told = asked_of(client, name, limit=min(most, page), after=after, **parameters)
-        yield from told["items"]
-        most, after = most - len(told["items"]), told["metadata"].get("continue")
+        answer = answer_to(client, name, limit=min(most, page), after=after, **parameters)
+        yield from answer["items"]
+        most, after = most - len(answer["items"]), answer["metadata"].get("continue")
         if after is None:
             return
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What is not there ends the command with 3, what cannot be asked with 2."""
+    """An object that does not exist ends the command with 3, an invalid question with 2."""
     try:
         yield
     except (UnknownError, UnknownKindError) as error:
@@ -117,30 +117,30 @@ def refusals() -> Iterator[None]:
         fail(Exit.USAGE, *(f"{'.'.join(map(str, it['loc']))}: {it['msg']}" for it in error.errors()))
 
 
-# Typer reads a command from the signature of a function, so that one is made for each question.
+# Typer reads a command from the signature of a function, so each question gets a function.
 
 PRINTERS = {
     "audit why": "volsched.cli.audit_output:print_why",
     "status": "volsched.cli.status_output:print_status",
 }
-"""Questions whose answer people are shown in another way than as a table or a list of fields."""
+"""Questions whose answer is not printed as a table or a list of fields."""
 
 
 Command = Callable[..., None]
 
 
-def add_question(app: typer.Typer, asked: Question, name: str) -> None:
-    model = model_of(asked)
+def add_question(app: typer.Typer, declaration: Question, name: str) -> None:
+    model = model_of(declaration)
     needs_words = any(
         info.is_required() or (spelling.place == "path" and not spelling.flags)
         for info, spelling in model.spellings().values()
     )
     cls = NamedCommand if issubclass(model, (PodParameters, VolumeParameters, NodeParameters)) else TyperCommand
-    app.command(name, cls=cls, epilog=asked.examples, no_args_is_help=needs_words)(command_of(asked))
+    app.command(name, cls=cls, epilog=declaration.examples, no_args_is_help=needs_words)(command_of(declaration))
 
 
 class NamedCommand(TyperCommand):
-    """`audit why pod shop/db`: where only one kind is asked for, it may be named all the same."""
+    """`audit why pod shop/db`: the kind may be named even if the question takes only one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if len(args) > 1 and not args[1].startswith("-") and _is_kind(args[0]):
@@ -155,29 +155,29 @@ def _is_kind(word: str) -> bool:
         return False
 
 
-def command_of(asked: Question) -> Command:
-    model = model_of(asked)
+def command_of(declaration: Question) -> Command:
+    model = model_of(declaration)
 
     def command(output: FormOption = AnswerForm.table, db: Db = None, **words: Any) -> None:
         parameters = parameters_of(model, words)
         with client_of(db) as client:
-            document = client.document(asked, parameters).document
-        if asked.name in PRINTERS:
-            loaded(PRINTERS[asked.name])(document, output)
-        elif asked.answer == "page":
+            document = client.document(declaration, parameters).document
+        if declaration.name in PRINTERS:
+            loaded(PRINTERS[declaration.name])(document, output)
+        elif declaration.answer == "page":
             fields = parameters.model_dump() | {"subject": parameters.subject}
-            empty = asked.empty.format(**fields)
-            print_answer(answer_of(document), asked.columns_for(parameters), output, nothing=empty)
+            empty = declaration.empty.format(**fields)
+            print_answer(answer_of(document), declaration.columns_for(parameters), output, nothing=empty)
         else:
             print_item(document, output)
 
-    return declared(asked)(command)
+    return declared(declaration)(command)
 
 
-def declared(asked: Question, *, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """A function with options of its own, which gets those that the question declares as `**words`; `without`
-    those that it gets in a way of its own."""
-    model = model_of(asked)
+def declared(declaration: Question, *, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Decorates a function that has options of its own, and gets those of the question as `**words`. `without`:
+    parameters of the question for which it has options of its own."""
+    model = model_of(declaration)
 
     def with_options(command: Command) -> Command:
         own = [it for it in inspect.signature(command).parameters.values() if it.kind is not it.VAR_KEYWORD]
@@ -186,14 +186,14 @@ def declared(asked: Question, *, without: tuple[str, ...] = ()) -> Callable[[Com
         parameters += [it.replace(kind=it.KEYWORD_ONLY) for it in own]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {it.name: it.annotation for it in parameters}
-        command.__doc__ = asked.description
+        command.__doc__ = declaration.description
         return command
 
     return with_options
 
 
 def parameters_of(model: type[Parameters], words: dict[str, Any]) -> Parameters:
-    """What people wrote, checked; objects that they name in several ways are named in one."""
+    """The words of the command line as valid parameters; objects may be named in several ways."""
     if issubclass(model, ObjectParameters):
         named, key = one_of(words["kind"], words["name"], words["namespace"])
         words |= words_of(named, key)
@@ -223,15 +223,15 @@ def _parameter(model: type[Parameters], name: str, info: FieldInfo, spelling: Sp
         texts |= {"max": bound.le} if isinstance(bound, Le) else {}
     if (offer := _completion(model, name)) is not None:
         texts["autocompletion"] = offer
-    told = typer.Option(*spelling.flags, **texts) if spelling.flags else typer.Argument(**texts)
+    option = typer.Option(*spelling.flags, **texts) if spelling.flags else typer.Argument(**texts)
     annotation: Any = list[str] if spelling.files else info.annotation
     default = inspect.Parameter.empty if info.is_required() else info.default
     if info.default_factory is not None:
-        # Of a list: given never, once or several times.
+        # A list: given never, once or several times.
         annotation, default = annotation | None, None
     if spelling.optional and info.is_required():
         annotation, default = annotation | None, None
-    return _keyword(name, Annotated[annotation, told], default)
+    return _keyword(name, Annotated[annotation, option], default)
 
 
 def _completion(model: type[Parameters], name: str) -> Callable[..., list[str]] | None:

@@ -26,7 +26,7 @@ from volsched.runtime.clock import SECOND, system_clock
 
 RECOVER_EXAMPLES = """**Examples**
 
-`volsched recover --dry-run` says what is in flight and what would be done about it
+`volsched recover --dry-run` shows what is in flight and what would be done about it
 
 `volsched recover` queues missing work, ends what is overdue, and reports
 """
@@ -44,13 +44,13 @@ def recover_store(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Look at every binding in flight: queue missing work, end what is overdue, say what needs a human."""
+    """Check every binding in flight: queue missing work, end what is overdue, report what needs a human."""
     with opened(db) as database:
         started = system_clock()
         report = recover(database, owner=f"{actor('recover')}/{uuid4().hex[:12]}", now=started, dry_run=dry_run)
         seconds = (system_clock() - started) / SECOND
     if not report.led:
-        fail(Exit.FAILURE, "another process recovers this store at this moment; look again in half a minute")
+        fail(Exit.FAILURE, "another process is recovering this store; try again in half a minute")
     if output is Output.json:
         print_json(_as_json(report, seconds))
     else:
@@ -60,8 +60,8 @@ def recover_store(
 @app.command("list", epilog=LIST_EXAMPLES)
 @declared(QUESTION, without=("limit", "after"))
 def list_queue(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
-    after: Annotated[str | None, typer.Option(help="Go on behind this key.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    after: Annotated[str | None, typer.Option(help="Continue after this key.")] = None,
     db: Db = None,
     output: OutputOption = Output.table,
     **words: Any,
@@ -69,23 +69,23 @@ def list_queue(
     if words["queue"] is not None and words["queue"] not in QUEUES:
         fail(Exit.USAGE, f'there is no queue "{words["queue"]}"; there are {", ".join(QUEUES)}')
     with client_of(db) as client:
-        found = [it["status"] for it in objects_of(client, QUESTION.name, most=limit, after=after, **words)]
+        effects = [it["status"] for it in objects_of(client, QUESTION.name, most=limit, after=after, **words)]
     if output is Output.json:
-        # What is not told of an effect is nothing.
-        items = [{field.name: it.get(field.name) for field in fields(QueuedEffect)} for it in found]
+        # The answer leaves out fields that are null.
+        items = [{field.name: effect.get(field.name) for field in fields(QueuedEffect)} for effect in effects]
         print_json({"apiVersion": API_VERSION, "kind": "List", "items": items})
         return
-    if not found:
+    if not effects:
         stdout.print(QUESTION.empty)
         return
     table = table_of("key", "queue", "state", "attempts", "due", "error")
-    for it in found:
-        due, error = local_time(it["dueAt"]), it.get("error") or "-"
-        row = (it["key"], it["queue"], it["state"], str(it["attempts"]), due, error)
+    for effect in effects:
+        due, error = local_time(effect["dueAt"]), effect.get("error") or "-"
+        row = (effect["key"], effect["queue"], effect["state"], str(effect["attempts"]), due, error)
         table.add_row(*map(escape, row))
     stdout.print(table)
-    if len(found) == limit:
-        stdout.print(f"there may be more; go on with --after {escape(found[-1]['key'])}")
+    if len(effects) == limit:
+        stdout.print(f"there may be more; go on with --after {escape(effects[-1]['key'])}")
 
 
 @app.command("retry", no_args_is_help=True, epilog=LIST_EXAMPLES)
@@ -96,30 +96,30 @@ def retry(key: Key, reason: Reason = None, db: Db = None) -> None:
         stdout.print(escape(_served_act(server, key, "retry", why)))
         return
     with opened(db) as database:
-        found = _parked(database, key)
-        if not Sweep(database, actor("effects-retry")).retry(found, system_clock(), why=why):
+        effect = _parked(database, key)
+        if not Sweep(database, actor("effects-retry")).retry(effect, system_clock(), why=why):
             fail(Exit.NOT_FOUND, NOT_PARKED.format(key))
     stdout.print(f"{escape(key)} is queued again")
 
 
 @app.command("cancel", no_args_is_help=True, epilog=LIST_EXAMPLES)
 def cancel(key: Key, reason: Reason = None, db: Db = None) -> None:
-    """Give a parked effect up: its binding is rolled back; what was written is undone, or kept with a reason."""
+    """Cancel a parked effect: its binding is rolled back; what was written is undone, or kept with a reason."""
     why, server = checked_reason(reason), chosen_server(db)
     if server is not None:
         stdout.print(escape(_served_act(server, key, "cancel", why)))
         return
     with opened(db) as database:
-        found = _parked(database, key)
-        Sweep(database, actor("effects-cancel")).cancel(found, system_clock(), why=why)
-    stdout.print(f"{escape(key)} is cancelled; its binding {escape(found.binding)} ends without it")
+        effect = _parked(database, key)
+        Sweep(database, actor("effects-cancel")).cancel(effect, system_clock(), why=why)
+    stdout.print(f"{escape(key)} is cancelled; its binding {escape(effect.binding)} ends without it")
 
 
 def _served_act(server: RemoteServer, key: str, verb: Literal["retry", "cancel"], reason: str | None) -> str:
-    """What was done, in the server's words; only work that was given up can be retried or cancelled."""
+    """The message of the server; only parked work can be retried or cancelled."""
     path = get.own("effects", effect_name(key), verb)
     try:
-        return str(server.tell("POST", path, body={"reason": reason or ""}).body["message"])
+        return str(server.request("POST", path, body={"reason": reason or ""}).body["message"])
     except ServerRefusedError as error:
         if error.code not in (404, 409):
             server.refuse(error)
@@ -128,10 +128,10 @@ def _served_act(server: RemoteServer, key: str, verb: Literal["retry", "cancel"]
 
 def _parked(database: Database, key: str) -> Parked:
     with database.read() as connection:
-        found = {it.key: it for it in parked_effects(connection, limit=EVERY_PARKED)}.get(key)
-    if found is None:
+        effect = {it.key: it for it in parked_effects(connection, limit=EVERY_PARKED)}.get(key)
+    if effect is None:
         fail(Exit.NOT_FOUND, NOT_PARKED.format(key))
-    return found
+    return effect
 
 
 def _as_json(report: RecoveryReport, seconds: float) -> dict[str, Any]:
@@ -148,11 +148,12 @@ def _as_json(report: RecoveryReport, seconds: float) -> dict[str, Any]:
 def _show(report: RecoveryReport, seconds: float) -> None:
     if report.found:
         table = table_of("binding", "pod", "node", "phase", "outcome", "detail")
-        for it in report.found:
-            detail = it.detail or (f"queued again: {', '.join(it.queued)}" if it.queued else "-")
-            table.add_row(*map(escape, (it.binding, it.pod, it.node, it.phase, it.outcome.value, detail)))
+        for binding in report.found:
+            detail = binding.detail or (f"queued again: {', '.join(binding.queued)}" if binding.queued else "-")
+            row = (binding.binding, binding.pod, binding.node, binding.phase, binding.outcome.value, detail)
+            table.add_row(*map(escape, row))
         stdout.print(table)
     counts = ", ".join(f"{report.count(it)} {it.value}" for it in Recovered if report.count(it))
     done = f"{'would be ' if report.dry_run else ''}{counts}" if counts else "nothing to do"
     stdout.print(f"{len(report.found)} in flight at position {report.position}: {done}")
-    stdout.print(f"looked at in {seconds:.2f} s")
+    stdout.print(f"checked in {seconds:.2f} s")

@@ -1,4 +1,4 @@
-"""What was left behind: `orphans` lists it, `release` gives a volume back by hand."""
+"""`volsched orphans` lists what was left behind; `release` makes a volume available again by hand."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, s
 from volsched.cli.kind_names import bare_name, kind_of
 from volsched.cli.moment_option import local_time
 from volsched.cli.operator import user
-from volsched.cli.question_command import asked_of, client_of, declared
+from volsched.cli.question_command import answer_to, client_of, declared
 from volsched.cli.store_option import Db, opened
 from volsched.log.commands import ConflictError
 from volsched.log.observed_cluster import require_own_objects
@@ -65,8 +65,8 @@ def release(
 @declared(QUESTION)
 def orphans(db: Db = None, output: OutputOption = Output.table, **words: Any) -> None:
     with client_of(db) as client:
-        told = asked_of(client, QUESTION.name, **words)["items"]
-    items = [{name: it[name] for name in FIELDS} for it in told]
+        answer = answer_to(client, QUESTION.name, **words)["items"]
+    items = [{name: item[name] for name in FIELDS} for item in answer]
     for item in items:
         item["since"] = item["since"] and f"{item['since'][:SECONDS_SHOWN]}Z"
     if output is Output.json:
@@ -76,7 +76,7 @@ def orphans(db: Db = None, output: OutputOption = Output.table, **words: Any) ->
         stdout.print("nothing was left behind")
         return
     table = table_of("what", "object", "since", "detail", "do")
-    for it in items:
-        shown = {**it, "since": it["since"] and local_time(it["since"])}
+    for item in items:
+        shown = {**item, "since": item["since"] and local_time(item["since"])}
         table.add_row(*(escape(shown[name] or "-") for name in FIELDS))
     stdout.print(table)

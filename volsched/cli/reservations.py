@@ -1,4 +1,4 @@
-"""`volsched reservations`: hold volumes and room for a pod, then confirm, renew or give up."""
+"""`volsched reservations`: hold volumes and room for a pod, then confirm, renew or cancel."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ QUESTION = question("reservations list")
 EXAMPLES = QUESTION.examples
 MOST_SHOWN = 1_000
 
-app = typer.Typer(help="Hold volumes and room for a pod: reserve, confirm, renew, cancel.", no_args_is_help=True)
+app = typer.Typer(help="Reserve volumes and capacity for a pod; confirm, renew, cancel.", no_args_is_help=True)
 Id = Annotated[
     str,
     typer.Argument(
@@ -59,12 +59,12 @@ For = Annotated[
 
 @app.callback(epilog=EXAMPLES)
 def _group() -> None:
-    """Hold volumes and room for a pod: reserve, confirm, renew, cancel."""
+    """Reserve volumes and capacity for a pod; confirm, renew, cancel."""
 
 
 @app.command("list", epilog=EXAMPLES)
 @declared(QUESTION, without=("limit", "after"))
-def list_held(output: FormOption = AnswerForm.table, db: Db = None, **words: Any) -> None:
+def list_reservations(output: FormOption = AnswerForm.table, db: Db = None, **words: Any) -> None:
     with client_of(db) as client:
         items = [item_of(it) for it in objects_of(client, QUESTION.name, most=MOST_SHOWN, **words)]
     print_answer(Answer(items=items), QUESTION.columns, output, nothing=QUESTION.empty)
@@ -73,7 +73,7 @@ def list_held(output: FormOption = AnswerForm.table, db: Db = None, **words: Any
 @app.command("create", epilog=EXAMPLES, no_args_is_help=True)
 def create(
     pod: Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")],
-    node: Annotated[str | None, typer.Option("--node", help="Only this node; else the best.")] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Only this node; without it, the best one.")] = None,
     seconds: For = DEFAULT_SECONDS,
     key: Annotated[
         str | None,
@@ -85,58 +85,58 @@ def create(
 ) -> None:
     """Hold a node, volumes and room for a pod. Nothing is written to them until it is confirmed.
 
-    Exit 4 if no node would do, 3 if there is no such pod or node, 7 if the pod has a node or a binding already.
+    Exit 4 if no node fits, 3 if there is no such pod or node, 7 if the pod has a node or a binding already.
     """
     node = node and bare_name(kind_of("node"), node)
-    asked = ReservationRequest(pod=key_of(kind_of("pod"), pod, namespace), seconds=seconds, node=node, key=key)
+    request = ReservationRequest(pod=key_of(kind_of("pod"), pod, namespace), seconds=seconds, node=node, key=key)
     server = chosen_server(db)
     if server is not None:
-        print_item(commands.reserve(server, asked.pod, node=node, seconds=seconds, key=key), output)
+        print_item(commands.reserve(server, request.pod, node=node, seconds=seconds, key=key), output)
         return
     with _reserving(db) as (database, reserver):
-        made = reserver.reserve(asked, actor=actor("reservations-create"), now=system_clock())
-        if isinstance(made, ReservationRefused):
-            fail(Exit.UNSATISFIABLE, made.message, f"see why: volsched audit why {made.attempt}")
-        print_item(_shown(database, made), output)
+        outcome = reserver.reserve(request, actor=actor("reservations-create"), now=system_clock())
+        if isinstance(outcome, ReservationRefused):
+            fail(Exit.UNSATISFIABLE, outcome.message, f"see why: volsched audit why {outcome.attempt}")
+        print_item(_item(database, outcome), output)
 
 
 @app.command("confirm", epilog=EXAMPLES, no_args_is_help=True)
 def confirm(name: Id, output: FormOption = AnswerForm.table, db: Db = None) -> None:
-    """Let a reservation be bound. Exit 7 if it has ended, with why."""
+    """Confirm a reservation, so that it is bound. Exit 7 if it has ended; the error says why."""
     server = chosen_server(db)
     if server is not None:
         print_item(commands.confirm(server, name), output)
         return
     with _reserving(db) as (database, reserver):
         reserver.confirm(name, actor=actor("reservations-confirm"), now=system_clock())
-        print_item(_still_there(database, name), output)
+        print_item(_open_item(database, name), output)
 
 
 @app.command("renew", epilog=EXAMPLES, no_args_is_help=True)
 def renew(name: Id, seconds: For = DEFAULT_SECONDS, output: FormOption = AnswerForm.table, db: Db = None) -> None:
-    """Let a lease end so many seconds from now. Exit 7 if it has ended already."""
+    """Let a reservation end so many seconds from now. Exit 7 if it has ended already."""
     server = chosen_server(db)
     if server is not None:
         print_item(commands.renew(server, name, seconds=seconds), output)
         return
     with _reserving(db) as (database, reserver):
         reserver.renew(name, seconds=seconds, actor=actor("reservations-renew"), now=system_clock())
-        held = _still_there(database, name)
-    if held["state"] != Phase.RESERVED:
+        item = _open_item(database, name)
+    if item["state"] != Phase.RESERVED:
         fail(Exit.CONFLICT, f"reservation {name} is confirmed already, and has no lease any more")
-    print_item(held, output)
+    print_item(item, output)
 
 
 @app.command("cancel", epilog=EXAMPLES, no_args_is_help=True)
 def cancel(name: Id, reason: Reason = None, db: Db = None) -> None:
-    """Let go of what is held. Exit 7 if it is confirmed already."""
-    said, who, server = checked_reason(reason), actor("reservations-cancel"), chosen_server(db)
+    """Cancel a reservation. Exit 7 if it is confirmed already."""
+    text, who, server = checked_reason(reason), actor("reservations-cancel"), chosen_server(db)
     if server is not None:
-        ended = commands.cancel(server, name, reason=said)
+        ended = commands.cancel(server, name, reason=text)
         stdout.print(f"reservation {name} has ended: {ended}", markup=False)
         return
     with _reserving(db) as (database, reserver):
-        why = f"cancelled by {who}" + (f": {said}" if said else "")
+        why = f"cancelled by {who}" + (f": {text}" if text else "")
         reserver.cancel(name, reason=why, actor=who)
         state = _state(database, name)
     if state.state not in ENDED:
@@ -169,11 +169,11 @@ def _state(database: Database, name: str) -> BindingState:
         return reservation(connection, name)
 
 
-def _shown(database: Database, name: str) -> Item:
+def _item(database: Database, name: str) -> Item:
     return item_of(manifest_of(name, _state(database, name)))
 
 
-def _still_there(database: Database, name: str) -> Item:
+def _open_item(database: Database, name: str) -> Item:
     state = _state(database, name)
     if state.state in ENDED:
         fail(Exit.CONFLICT, f"reservation {name} has ended: {state.reason}")

@@ -1,4 +1,4 @@
-"""`volsched retention`: what is kept, for how long, and having it so."""
+"""`volsched retention`: redact and archive what a policy calls old, and show what is kept."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +31,7 @@ APPLY_EXAMPLES = """**Examples**
 """
 SHOW_EXAMPLES = """**Examples**
 
-`volsched retention show` how much there is of what, and since when
+`volsched retention show` counts what the store keeps, and says since when
 """
 ALL = "all"
 WHAT = [*(it.value for it in Redact), ALL]
@@ -49,7 +49,7 @@ def apply(
     ] = None,
     what: Annotated[
         list[str] | None,
-        typer.Option("--redact", metavar="|".join(WHAT), help="What is redacted; can be repeated."),
+        typer.Option("--redact", metavar="|".join(WHAT), help="What is redacted; may be repeated."),
     ] = None,
     after: Annotated[
         str | None, typer.Option(metavar="AGE", help="Events older than this are redacted; needed with --redact.")
@@ -59,12 +59,12 @@ def apply(
     db: Db = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Redact, then archive, what is older than the policy says, as far as nobody needs it any more.
+    """Redact, then archive, events that are older than the policy says and not needed any more.
 
-    Made to be run every day: where there is nothing to do it does nothing. What belongs to open bindings, and what
-    came after, waits. `verify` holds before and after, and tells which events were redacted.
+    Run it every day: if there is nothing to do, it does nothing. Events of open bindings, and all later ones, are
+    left for another day. The log verifies before and after; `verify` lists the redacted events.
     """
-    chosen = _chosen(what or [])
+    chosen = _redactions(what or [])
     if (keep is None) != (archive_to is None):
         fail(Exit.USAGE, "--keep and --archive-to belong together: say how old, and into which directory")
     if bool(chosen) != (after is not None):
@@ -73,11 +73,11 @@ def apply(
         fail(Exit.USAGE, "there is nothing to do; give --keep and --archive-to, or --redact and --after, or both")
     if archive_to is not None and not archive_to.is_dir():
         fail(Exit.USAGE, f"directory {archive_to} does not exist; create it, or name another with --archive-to")
-    why, now, told = checked_reason(reason), now_us(), {}
+    why, now, report = checked_reason(reason), now_us(), {}
     with opened(db) as database:
-        # Before anything is done: a redaction is said in the log, and what was its last event is not so then.
-        redactable = None if after is None else _closed(database, now - duration(after), now)
-        archivable = None if keep is None else _closed(database, now - duration(keep), now)
+        # Both ranges are found first: a redaction appends an event to the log.
+        redactable = None if after is None else _closed_range(database, now - duration(after), now)
+        archivable = None if keep is None else _closed_range(database, now - duration(keep), now)
         if redactable is not None:
             until, first = redactable
             events = 0
@@ -87,7 +87,7 @@ def apply(
                         database, until=until, what=chosen, actor=actor("retention"), now=now, reason=why,
                         dry_run=dry_run, progress=progress,
                     ).events  # fmt: skip
-            told["redacted"] = {"until": until, "events": events, "what": sorted(chosen)}
+            report["redacted"] = {"until": until, "events": events, "what": sorted(chosen)}
         if archivable is not None and archive_to is not None:
             until, first = archivable
             out = archive_to / f"volsched-{first}-{until}.jsonl.gz"
@@ -95,27 +95,32 @@ def apply(
             if events and not dry_run:
                 with progress_bar("Archiving", until) as progress:
                     archive(database, until=until, out=out, now=now, progress=progress)
-            told["archived"] = {"until": until, "events": events, "file": str(out) if events else None}
+            report["archived"] = {"until": until, "events": events, "file": str(out) if events else None}
     if output is Output.json:
-        print_json(told | {"dryRun": dry_run})
+        print_json(report | {"dryRun": dry_run})
         return
-    _print(told, "would be " if dry_run else "")
+    _print(report, "would be " if dry_run else "")
 
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show(db: Db = None, output: OutputOption = Output.table) -> None:
     """What the store holds that grows with the work: how many rows, since when, and what limits them."""
     with opened(db) as database, database.read() as connection:
-        found = retained(connection)
+        entries = retained(connection)
     if output is Output.json:
-        print_json({it.name: _as_json(it) for it in found})
+        print_json({entry.name: _as_json(entry) for entry in entries})
         return
     table = Table("what", box=None, pad_edge=False)
     table.add_column("rows", justify="right")
     for column in ("oldest", "kept"):
         table.add_column(column)
-    for it in found:
-        table.add_row(it.name, str(it.rows), "-" if it.oldest is None else local_time(rfc3339(it.oldest)), it.kept)
+    for entry in entries:
+        table.add_row(
+            entry.name,
+            str(entry.rows),
+            "-" if entry.oldest is None else local_time(rfc3339(entry.oldest)),
+            entry.kept,
+        )
     stdout.print(table)
 
 
@@ -123,15 +128,15 @@ def _as_json(it: Retained) -> dict[str, object]:
     return {"rows": it.rows, "oldest": None if it.oldest is None else rfc3339(it.oldest), "kept": it.kept}
 
 
-def _chosen(what: list[str]) -> set[Redact]:
-    for it in what:
-        if it not in WHAT:
-            fail(Exit.USAGE, f'"{it}" is nothing that can be redacted; there are {", ".join(WHAT)}')
-    return {*Redact} if ALL in what else {Redact(it) for it in what}
+def _redactions(what: list[str]) -> set[Redact]:
+    for part in what:
+        if part not in WHAT:
+            fail(Exit.USAGE, f'"{part}" cannot be redacted; choose from {", ".join(WHAT)}')
+    return {*Redact} if ALL in what else {Redact(part) for part in what}
 
 
-def _closed(database: Database, before: int, now: int) -> tuple[int, int]:
-    """The last position that is older and closed, and the first there is."""
+def _closed_range(database: Database, before: int, now: int) -> tuple[int, int]:
+    """The last closed position before this time, and the first position of the log."""
     with database.read() as connection:
         base = read_base(connection)
         if before < base.at:
@@ -139,11 +144,11 @@ def _closed(database: Database, before: int, now: int) -> tuple[int, int]:
         return closed_until(connection, base, position_at(connection, before), now=now), base.position + 1
 
 
-def _print(told: dict[str, dict[str, object]], would: str) -> None:
-    if "redacted" in told:
-        it = told["redacted"]
-        stdout.print(f"{it['events']} events up to position {it['until']} {would}redacted")
-    if "archived" in told:
-        it = told["archived"]
-        where = "" if it["file"] is None else f", to {escape(str(it['file']))}"
-        stdout.print(f"{it['events']} events up to position {it['until']} {would}archived{where}")
+def _print(report: dict[str, dict[str, object]], would: str) -> None:
+    if "redacted" in report:
+        part = report["redacted"]
+        stdout.print(f"{part['events']} events up to position {part['until']} {would}redacted")
+    if "archived" in report:
+        part = report["archived"]
+        where = "" if part["file"] is None else f", to {escape(str(part['file']))}"
+        stdout.print(f"{part['events']} events up to position {part['until']} {would}archived{where}")

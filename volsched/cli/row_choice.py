@@ -1,4 +1,4 @@
-"""Which rows `get` shows and in which order: `--field-selector` and `--sort-by`, on whatever was asked."""
+"""Which rows `get` shows and in which order: `--field-selector` and `--sort-by`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,25 +37,25 @@ class RowChoice:
 
         return fields_match(self.fields, row.manifest())
 
-    def chosen(self, rows: Sequence[ObjectRow]) -> Sequence[ObjectRow]:
+    def select(self, rows: Sequence[ObjectRow]) -> Sequence[ObjectRow]:
         rows = [it for it in rows if self.includes(it)] if self.fields else rows
         if not self.order or not rows:
             return rows
         from volsched.kube.json_path import values_at
 
         keyed = [(_rank(values_at(self.order, it.manifest())), it) for it in rows]
-        if all(rank == NOWHERE for rank, _ in keyed):
+        if all(rank == NO_FIELD for rank, _ in keyed):
             fail(Exit.USAGE, f"none of these has the field {self.order_text}; see what they have with -o yaml")
         return [it for _, it in sorted(keyed, key=lambda it: it[0])]
 
 
 EVERY_ROW = RowChoice()
-NOWHERE = (0, 0, "")
-"""What has no such field comes first, as in kubectl."""
+NO_FIELD = (0, 0, "")
+"""The rank of a row without the field: it comes first, as in kubectl."""
 
 
 def row_choice(fields: str | None, order: str | None, kinds: "Sequence[Named]") -> RowChoice:
-    """The end of the command for what is no selector, no path, or names a field that the kinds do not have."""
+    """Ends the command for an invalid selector or path, and for a field that the kinds do not have."""
     if fields is None and order is None:
         return EVERY_ROW
     from volsched.kube.field_selectors import FieldSelectorError, field_terms
@@ -75,7 +75,7 @@ def row_choice(fields: str | None, order: str | None, kinds: "Sequence[Named]") 
 
 
 def _refuse_unknown(named: "Named", field: str) -> None:
-    """A field that no object can have would silently choose nothing."""
+    """A field that no object can have would silently select nothing."""
     from volsched.kube.known_fields import unknown_field_hints
     from volsched.log.events.streams import KIND_OF_NOUN
 
@@ -90,9 +90,9 @@ def _refuse_unknown(named: "Named", field: str) -> None:
 
 
 def _rank(values: Sequence[Any]) -> tuple[int, Any, str]:
-    """Numbers and amounts by their size, before words in their order."""
+    """Sorts numbers and quantities by value, then texts alphabetically."""
     if not values:
-        return NOWHERE
+        return NO_FIELD
     value = values[0]
     from volsched.kube.quantity import NANO, QuantityError, parse_quantity
 

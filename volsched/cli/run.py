@@ -1,4 +1,4 @@
-"""Letting the system work on what is in a store: `schedule`."""
+"""`volsched schedule`: run the whole system on a store until nothing is left to do."""
 
 import time
 from dataclasses import asdict
@@ -26,11 +26,11 @@ SCHEDULE_EXAMPLES = """**Examples**
 
 `volsched schedule` places and binds all pods that wait, then says what became of them
 
-`volsched schedule --until-idle --timeout 300 -o json` is the same with a longer breath, for scripts
+`volsched schedule --until-idle --timeout 300 -o json` waits longer, for scripts
 """
 
 COUNT_SECONDS = 0.5
-"""So seldom are pods with a node counted while they are placed: there may be very many."""
+"""How often pods with a node are counted for the progress bar: there may be very many."""
 
 
 def schedule(
@@ -40,30 +40,30 @@ def schedule(
         typer.Option(help="The scheduler's configuration; else VOLSCHED_CONFIG, else profile volsched as it is."),
     ] = None,
     until_idle: Annotated[  # noqa: ARG001 (for scripts that name it; there is no other way to end)
-        bool, typer.Option("--until-idle", help="Until nothing is left to do now. It always ends so.")
+        bool, typer.Option("--until-idle", help="Until nothing is left to do now; this is the default.")
     ] = True,
     timeout: Annotated[
-        float, typer.Option(min=0, help="Stop after so many seconds, whatever still waits.")
+        float, typer.Option(min=0, help="Stop after so many seconds, even if work is left.")
     ] = 60.0,
     output: OutputOption = Output.table,
 ) -> None:
     """Schedule, bind and reconcile in this process until nothing moves, then say what became of every pod.
 
-    Back-offs and deadlines are waited for; pods that fit nowhere are not. Exit 6 if something was still to come
-    when the time was over; what is done is kept, and calling it again goes on.
+    It waits for back-offs and deadlines, but not for pods that fit nowhere. Exit 6 if work was left when the time
+    was over; what is done is kept, and another call continues.
     """
     with opened(db, makes=True) as database:
         idle, report = _run(database, timeout, config)
         with database.read() as connection:
-            told = summary(connection) | {"zonalUpgrade": asdict(report)}
+            outcome = summary(connection) | {"zonalUpgrade": asdict(report)}
     if not report.empty:
         stderr.print(str(report))
     if output is Output.json:
-        print_json(told)
+        print_json(outcome)
     else:
-        _show(told)
+        _show(outcome)
     if not idle:
-        late = f"something still waits after {timeout:g} s: volsched in-flight says for what"
+        late = f"something still waits after {timeout:g} s: volsched in-flight and volsched status say for what"
         fail(Exit.TIMED_OUT, f"{late}; run volsched schedule again to go on")
 
 
@@ -95,12 +95,12 @@ def _until_idle(system: System, timeout: float) -> bool:
         return run_until_idle(system, clock=system_clock, timeout=timeout, progress=count)
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(outcome: dict[str, Any]) -> None:
     table = table_of("pod", "node", "claims", "state")
-    for entry in told["pods"]:
+    for entry in outcome["pods"]:
         claims = ", ".join(f"{claim} → {volume or '-'}" for claim, volume in entry["claims"].items())
         table.add_row(*map(escape, (entry["pod"], entry["node"] or "-", claims, entry["state"])))
     stdout.print(table)
-    bound = sum(1 for entry in told["pods"] if entry["node"])
-    counts = ", ".join(f"{count} {state}" for state, count in told["bindings"].items()) or "none"
-    stdout.print(f"{bound} of {len(told['pods'])} pods have a node; bindings: {counts}")
+    bound = sum(1 for entry in outcome["pods"] if entry["node"])
+    counts = ", ".join(f"{count} {state}" for state, count in outcome["bindings"].items()) or "none"
+    stdout.print(f"{bound} of {len(outcome['pods'])} pods have a node; bindings: {counts}")

@@ -33,6 +33,7 @@ from volsched.cli.log_options import (
 from volsched.cli.observe import Context, Kubeconfig
 from volsched.cli.operator import user
 from volsched.cli.store_option import Db, opened
+from volsched.kube.meta import CLUSTER_SCHEDULERS
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.log.observed_cluster import attached_cluster
@@ -47,7 +48,6 @@ from volsched.runtime.runner import Failed, RestartingSystem, looping, waking
 from volsched.runtime.settings import Settings, configuration, read_settings
 from volsched.runtime.system import Bell, ProcessRole, System
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
-from volsched.scheduling.scheduler import THEIRS
 from volsched.workloads.controllers import Upkeep
 
 UP_EXAMPLES = """**Examples**
@@ -81,8 +81,8 @@ CONTROLLER_EXAMPLES = """**Examples**
 """
 
 
-class Optional(StrEnum):
-    """What may be left out."""
+class OptionalPart(StrEnum):
+    """Parts of the controller process that may be left out."""
 
     NODE_AGENT = "node-agent"
     PROVISIONERS = "provisioners"
@@ -96,13 +96,13 @@ class Optional(StrEnum):
     EXPIRY = Upkeep.EXPIRY.value
 
 
-Without = Annotated[list[Optional] | None, typer.Option("--without", help="Leave this out; may be given often.")]
+Without = Annotated[list[OptionalPart] | None, typer.Option("--without", help="Leave this out; may be repeated.")]
 Config = Annotated[Path | None, typer.Option(help="The scheduler's configuration; else VOLSCHED_CONFIG.")]
 Strict = Annotated[
     bool,
     typer.Option(
         "--strict",
-        help="Refuse and misbehave as a real API server and its network do, to try a client; on loopback only.",
+        help="Refuse and misbehave as a real API server and its network do, to test a client; on loopback only.",
     ),
 ]
 ActsOn = Annotated[
@@ -115,8 +115,8 @@ ActsOn = Annotated[
 ]
 
 SIGNAL_SECONDS = 1.0
-"""So late a signal may be noticed. The kernel may give it to another thread, above all where the process was
-stopped when it came, and Python acts on it only when the main thread wakes: without an end to the wait, never."""
+"""How late a signal may be noticed. The kernel may give it to another thread, above all if the process was stopped
+when it came, and Python acts on it only when the main thread wakes: without a timeout, never."""
 app = typer.Typer(help="Run one process of a stack.", no_args_is_help=True)
 
 
@@ -139,7 +139,7 @@ def api(
     start_logging(serves=True)
     with opened(db, name="volsched api", makes=True) as database:
         where = ServedAddress(host, port, tls_cert, tls_key, client_ca, strict)
-        _serve(database, where, None, configured(None))
+        _serve(database, where, None, read_configuration(None))
 
 
 @app.command("scheduler", epilog=SCHEDULER_EXAMPLES)
@@ -163,7 +163,7 @@ def scheduler(
         fail(Exit.USAGE, "an adviser schedules nothing; run volsched attach --mode advise instead")
     if mode is None:
         if kubeconfig is not None or context is not None or take_over_default_scheduler:
-            fail(Exit.USAGE, "which cluster is given, and not what to do there: give --cluster own or gate")
+            fail(Exit.USAGE, "a cluster is given, but not what to do there: give --cluster own or gate")
         _work(
             db,
             ProcessRole.SCHEDULER,
@@ -179,11 +179,11 @@ def scheduler(
         takes_over_default=take_over_default_scheduler,
     )
     with closing(attachment.cluster):
-        decides = configured(config)
+        configuration = read_configuration(config)
         _work(
             db,
             ProcessRole.SCHEDULER,
-            lambda database, bell: attachment.systems(database, decides, bell),
+            lambda database, bell: attachment.systems(database, configuration, bell),
             attachment.cluster.wake_on_news,
         )
 
@@ -202,7 +202,7 @@ def controller(
         db,
         ProcessRole.CONTROLLER,
         lambda database, bell: nullcontext(
-            lambda: whole_system(database, bell=bell, roles=(ProcessRole.CONTROLLER,), **_chosen(without or ()))
+            lambda: whole_system(database, bell=bell, roles=(ProcessRole.CONTROLLER,), **_left_out(without or ()))
         ),
     )
 
@@ -227,9 +227,9 @@ def up(
     start_logging(serves=True)
 
     def make(database: Database) -> System:
-        # As a stand-in for a real cluster it is that cluster's scheduler, and leaves our pods to what is attached.
-        names = THEIRS if strict else None
-        return whole_system(database, config=config, names=names, **_chosen(without or ()))
+        # In place of a real cluster it is that cluster's scheduler, and leaves our pods to the attached process.
+        names = CLUSTER_SCHEDULERS if strict else None
+        return whole_system(database, config=config, names=names, **_left_out(without or ()))
 
     with opened(db, name="volsched up", makes=True) as database:
         try:
@@ -239,7 +239,7 @@ def up(
             fail(Exit.USAGE, *error.problems)
         where = ServedAddress(host, port, tls_cert, tls_key, client_ca, strict)
         with anchoring(database, plan, system_clock):
-            _serve(database, where, lambda: make(database), configured(config))
+            _serve(database, where, lambda: make(database), read_configuration(config))
 
 
 Systems = Callable[[Database, Bell | None], AbstractContextManager[Callable[[], System]]]
@@ -252,9 +252,9 @@ def _work(
     systems: Systems,
     wake_on_news: Callable[[Callable[[], None]], None] = lambda _: None,
 ) -> None:
-    """One role of the system, repeated until it is stopped; SIGTERM ends it as Ctrl-C does.
+    """Run one role of the system until it is stopped; SIGTERM ends it as Ctrl-C does.
 
-    `wake_on_news`: is given what wakes it for news that are no commit.
+    `wake_on_news` takes the function that wakes the role for news other than commits.
     """
     arm_process()
     start_logging(serves=True)
@@ -277,12 +277,12 @@ def _work(
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
         _serve_metrics(database)
-        standing = RestartingSystem(make)
-        beating = Heartbeat(read_settings().heartbeat_file).around(standing.step)
+        system = RestartingSystem(make)
+        step = Heartbeat(read_settings().heartbeat_file).around(system.step)
         with (
-            closing(standing),
+            closing(system),
             looping(
-                beating, clock=system_clock, name="volsched-system", failed=failed, rest=standing.rests_until
+                step, clock=system_clock, name="volsched-system", failed=failed, rest=system.rests_until
             ) as loop,
             waking(database, loop.wake),
             anchoring(database, plan, system_clock),
@@ -292,11 +292,11 @@ def _work(
             while not ended.wait(SIGNAL_SECONDS):
                 pass
     if deaths:
-        fail(Exit.FAILURE, f"it ended: {deaths[0]}; what was acknowledged is kept, start it again")
+        fail(Exit.FAILURE, f"the process ended: {deaths[0]}; what was acknowledged is kept, start it again")
 
 
 def _serve_metrics(database: Database) -> None:
-    """What this process measures of itself, where the settings say so: the API's process cannot know it."""
+    """Serve the metrics of this process, if the settings name a port: the process of the API has only its own."""
     port = read_settings().metrics_port
     if port is None:
         return
@@ -307,11 +307,11 @@ def _serve_metrics(database: Database) -> None:
     try:
         serve_process_metrics(database, port)
     except OSError as error:
-        fail(Exit.USAGE, f"VOLSCHED_METRICS_PORT: port {port} cannot be had ({error.strerror}); name another")
+        fail(Exit.USAGE, f"VOLSCHED_METRICS_PORT: port {port} cannot be used ({error.strerror}); name another")
 
 
 def arm_process() -> None:
-    """What a drill has in mind with this process."""
+    """Arm the faults and set the clock skew that a drill names in the environment."""
     try:
         arm_from(os.environ)
         skew_from(os.environ)
@@ -319,18 +319,18 @@ def arm_process() -> None:
         fail(Exit.USAGE, str(error))
 
 
-def _chosen(without: Collection[Optional]) -> dict[str, Any]:
+def _left_out(without: Collection[OptionalPart]) -> dict[str, Any]:
     """What is left out, as arguments of `whole_system`."""
     return {
-        "node_agent": Optional.NODE_AGENT not in without,
-        "other_agents": Optional.NODE_AGENT in without,
-        "provisioners": () if Optional.PROVISIONERS in without else None,
+        "node_agent": OptionalPart.NODE_AGENT not in without,
+        "other_agents": OptionalPart.NODE_AGENT in without,
+        "provisioners": () if OptionalPart.PROVISIONERS in without else None,
         "without": {it for it in Upkeep if it.value in without},
     }
 
 
 def bell_of_settings(database: Database) -> Bell | None:
-    """What wakes the workers, where the settings name a Redis; without one, this process is its own worker."""
+    """Wakes the workers if the settings name a Redis; without one, this process is its own worker."""
     redis = read_settings().redis_url
     if redis is None:
         return None
@@ -341,8 +341,8 @@ def bell_of_settings(database: Database) -> Bell | None:
     return RedisBell(redis, database, system_clock)
 
 
-def configured(config: Path | None) -> Configuration:
-    """What the extender decides by: the same as the scheduler."""
+def read_configuration(config: Path | None) -> Configuration:
+    """The scheduler's configuration, which the extender uses too."""
     try:
         return configuration(config)
     except ConfigurationError as error:
@@ -350,34 +350,34 @@ def configured(config: Path | None) -> Configuration:
 
 
 def _serve(
-    database: Database, where: ServedAddress, make: Callable[[], System] | None, decides: Configuration
+    database: Database, where: ServedAddress, make: Callable[[], System] | None, configuration: Configuration
 ) -> None:
     arm_process()
 
     def begin(stack: ExitStack, failed: Failed) -> Callable[[], None]:
-        wake: Callable[[], None] = lambda: None  # noqa: E731 - replaced where there is somebody to be woken
+        wake: Callable[[], None] = lambda: None  # noqa: E731 - replaced if there is a system to wake
         if make is not None:
-            standing = RestartingSystem(make)
-            stack.callback(standing.close)
+            system = RestartingSystem(make)
+            stack.callback(system.close)
             loop = looping(
-                standing.step, clock=system_clock, name="volsched-system", failed=failed, rest=standing.rests_until
+                system.step, clock=system_clock, name="volsched-system", failed=failed, rest=system.rests_until
             )
             wake = stack.enter_context(loop).wake
         if not follows:
-            # Not into the store of a mirror, also before its scheduler has begun: it would be unfit for it. Not
-            # `api/`, which is a person's request: nobody asked for these.
+            # Never in a store that mirrors a cluster, not even before its scheduler starts: it must not have any
+            # objects of its own. The actor is not `api/`, which stands for a person's request.
             ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"server/{user()}", now=system_clock())
         return wake
 
-    # A whole system is refused a store of another cluster's objects before it is served.
-    follows, mode = _followed(database) if make is None else (False, None)
+    # `make` has already refused a store with the objects of another cluster.
+    follows, mode = _attachment(database) if make is None else (False, None)
     ApiProcess(
         database=database,
         where=where,
-        decides=decides,
+        configuration=configuration,
         begin=begin,
-        says=_try_it,
-        ended="the server ended: {}; what was acknowledged is kept, start it again",
+        ready_line=_ready_text,
+        failure_line="the server ended: {}; what was acknowledged is kept, start it again",
         follows=follows,
         reserves=not follows or mode is not None,
         binds=not follows or mode == AttachMode.own,
@@ -385,7 +385,7 @@ def _serve(
     ).run()
 
 
-def _followed(database: Database) -> tuple[bool, str | None]:
+def _attachment(database: Database) -> tuple[bool, str | None]:
     """Whether the store's objects are those of another cluster, and the mode that decides for it, if one does."""
     with database.read() as connection:
         attached = attached_cluster(connection)
@@ -393,7 +393,7 @@ def _followed(database: Database) -> tuple[bool, str | None]:
     return attached is not None or mode is not None, mode
 
 
-def _try_it(url: str) -> str:
+def _ready_text(url: str) -> str:
     hint = (
         f"volsched kubeconfig --server https://HOST:{url.rpartition(':')[2]} …"
         if url.startswith("https:")

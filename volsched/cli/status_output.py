@@ -15,7 +15,7 @@ from volsched.runtime.clock import SECOND, parse_rfc3339, system_clock
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 USES = ("free", "reserved", "bound", "released", "failed", "room")
 UNLIMITED = 2**62
-"""What is said by a provisioner that knows no limit."""
+"""The capacity that a provisioner without a limit publishes."""
 Document = dict[str, Any]
 
 
@@ -76,35 +76,35 @@ def _blocks(document: Document, now: int) -> Iterator[RenderableType]:
     if document["storage"]:
         yield _storage(document)
     if conflicts := document.get("conflicts"):
-        told = ", ".join(f"{it['count']} {it['class']}" for it in conflicts)
-        yield _line(f"lost to other writers, by class: {told}; see: volsched audit rollbacks")
+        counts = ", ".join(f"{it['count']} {it['class']}" for it in conflicts)
+        yield _line(f"lost to other writers, by class: {counts}; see: volsched audit rollbacks")
     if "asOf" not in document and (document["leases"] or not cluster):
-        # Whoever only follows holds none.
+        # A process that only follows a cluster holds none.
         yield _line(_leases(document["leases"], now))
 
 
 def _line(words: str, *, style: str = "") -> Text:
-    """Folded by a narrow terminal: what is drawn live would be cut off there."""
+    """Folded on a narrow terminal, where a live screen would be cut off."""
     return Text(words, style=style, no_wrap=False, overflow="fold")
 
 
 def _cluster(cluster: Document, now: int) -> str:
     heard = cluster["heardAt"]
-    told = f"heard of {age(heard, now)} ago" if heard else "nobody follows it in this store"
-    return f"cluster {cluster['url']}: {told}; see: volsched audit drift"
+    heard_of = f"heard of {age(heard, now)} ago" if heard else "nobody follows it in this store"
+    return f"cluster {cluster['url']}: {heard_of}; see: volsched audit drift"
 
 
 def _oldest(since: str | None, now: int) -> str:
-    return f", the oldest since {age(since, now)}" if since else ""
+    return f", the oldest for {age(since, now)}" if since else ""
 
 
 def _bindings(document: Document, now: int) -> str:
     if not document["bindings"]:
         return "bindings: none in flight"
-    told = ", ".join(
+    counts = ", ".join(
         f"{it['count']} {it['state']} (oldest {age(it['oldestPlannedAt'], now)})" for it in document["bindings"]
     )
-    return f"bindings in flight: {told}"
+    return f"bindings in flight: {counts}"
 
 
 def _work(effects: list[Document], now: int) -> Iterator[RenderableType]:
@@ -113,8 +113,8 @@ def _work(effects: list[Document], now: int) -> Iterator[RenderableType]:
         yield _line("work: nothing waits")
     else:
         late = min(it["firstDueAt"] for it in queued)
-        told = ", ".join(f"{it['count']} {it['queue']} {it['state']}" for it in queued)
-        yield _line(f"work: {told}; the oldest is due since {age(late, now)}")
+        counts = ", ".join(f"{it['count']} {it['queue']} {it['state']}" for it in queued)
+        yield _line(f"work: {counts}; the oldest has been due for {age(late, now)}")
     parked = sum(it["count"] for it in effects if it["state"] == "parked")
     if parked:
         yield _line(f"given up: {parked}; see: volsched effects list --state parked", style="bold red")
@@ -132,9 +132,9 @@ def _storage(document: Document) -> RenderableType:
 def _leases(leases: list[Document], now: int) -> str:
     if not leases:
         return "leases: nobody holds one; is anything running? (volsched up)"
-    told = ", ".join(
+    holders = ", ".join(
         f"{it['name']} {'held by' if it['held'] else 'over, last held by'} {it['holder']}, renewed "
         f"{age(it['renewedAt'], now)} ago"
         for it in leases
     )
-    return f"leases: {told}"
+    return f"leases: {holders}"

@@ -1,6 +1,6 @@
 """A store that the command opens itself, asked through the registry.
 
-An SQLite store in a plain file is read by SQLite's own driver for as long as that will do (`log.sqlite_file`);
+An SQLite store in a plain file is read by SQLite's own driver for as long as that suffices (`log.sqlite_file`);
 SQLAlchemy takes longer to load than most questions to answer.
 """
 
@@ -18,7 +18,7 @@ from volsched.log.sqlite_file import BeyondFileError, present_state
 from volsched.questions.context import QuestionContext
 from volsched.questions.get.object_rows import ObjectsAnswer
 from volsched.questions.parameters import Parameters
-from volsched.questions.registry import DatedDocument, Question, answered, document_of
+from volsched.questions.registry import DatedDocument, Question, document_of, handler_answer
 from volsched.runtime.clock import system_clock
 from volsched.runtime.user_files import plain_file
 
@@ -39,27 +39,27 @@ class StoreClient:
     archives: Sequence[Iterator[str]] = ()
     progress: Callable[[int], None] | None = None
     file: Path | None = None
-    """Where a driver can read it; the database is opened when a question needs more than that."""
+    """Set if the driver can read it; the database is opened when a question needs more than that."""
     open_database: Callable[[], "Database"] | None = None
 
-    def document(self, asked: Question, parameters: Parameters) -> DatedDocument:
+    def document(self, declaration: Question, parameters: Parameters) -> DatedDocument:
         def answer_in(context: QuestionContext) -> DatedDocument:
-            answer = answered(asked, context, parameters)
+            answer = handler_answer(declaration, context, parameters)
             moment = answer.moment if isinstance(answer, DatedDocument) else context.now
-            return DatedDocument(document_of(asked, answer), moment)
+            return DatedDocument(document_of(declaration, answer), moment)
 
-        return self._ask(asked, answer_in)
+        return self._ask(declaration, answer_in)
 
-    def permitted(self, asked: Question, parameters: Parameters) -> DatedDocument | None:
-        """Whoever can open the store may ask everything."""
-        return self.document(asked, parameters)
+    def permitted(self, declaration: Question, parameters: Parameters) -> DatedDocument | None:
+        """Anyone who can open the store may ask everything."""
+        return self.document(declaration, parameters)
 
-    def objects(self, asked: Question, parameters: Parameters) -> ObjectsAnswer:
+    def objects(self, declaration: Question, parameters: Parameters) -> ObjectsAnswer:
         def answer_in(context: QuestionContext) -> ObjectsAnswer:
-            answer: ObjectsAnswer = answered(asked, context, parameters)
+            answer: ObjectsAnswer = handler_answer(declaration, context, parameters)
             return answer
 
-        return self._ask(asked, answer_in)
+        return self._ask(declaration, answer_in)
 
     def whole_store(self) -> "Database | None":
         """The database itself, opened now if it was not before."""
@@ -67,8 +67,8 @@ class StoreClient:
             self.database = self.open_database()
         return self.database
 
-    def _ask(self, asked: Question, answer_in: Callable[[QuestionContext], T]) -> T:
-        if asked.of_views and self.database is None and self.file is not None:
+    def _ask(self, declaration: Question, answer_in: Callable[[QuestionContext], T]) -> T:
+        if declaration.of_views and self.database is None and self.file is not None:
             try:
                 with present_state(self.file) as present:
                     return answer_in(self._context(present=present))
@@ -99,7 +99,7 @@ def store_client(
             yield client
     else:
         with ExitStack() as stack:
-            # What is to be logged, laid over or listed live needs the database.
+            # A log, objects laid over the store and a live listing need the database.
             in_file = not (over or asks_for_log() or choice_of_command().live)
             yield StoreClient(
                 over=over,

@@ -35,9 +35,9 @@ Db = Annotated[
 
 @contextmanager
 def explained(*files: str) -> Iterator[None]:
-    """A store's error ends the command with its message: 5 where what is stored is wrong, 3 where it lies in an
-    archive, else 1. `files` are those that are read: the message names the one that is wrong. Settings that cannot
-    be used are a mistake in calling it.
+    """An error of the store ends the command with its message: with 5 if stored data is wrong, with 3 if it is in
+    an archive, else with 1; unusable settings end it with 2. `files` are those that are read: the message names
+    the wrong one.
     """
     try:
         yield
@@ -58,9 +58,9 @@ def explained(*files: str) -> Iterator[None]:
 def opened(db: str | None, *files: str, name: str = "volsched cli", makes: bool = False) -> Iterator["Database"]:
     """The store, ready for use; `files` as in `explained`, `name` as PostgreSQL shows it.
 
-    `makes`: the command brings something into a store, and makes one on SQLite where there is none. Tables of an
-    older program, and those of a server, stay the business of whoever runs `volsched migrate`.
-    Whoever opens one has not asked the server that was named: it cannot be asked for that.
+    `makes`: the command writes into a store, and creates one on SQLite if there is none. Tables of an older
+    version, and those of a database server, are left to `volsched migrate`. If a server of ours was named, the
+    command ends: verbs that open a store cannot ask it.
     """
     if (choice := choice_of_command()).live:
         if db is not None:
@@ -69,7 +69,7 @@ def opened(db: str | None, *files: str, name: str = "volsched cli", makes: bool 
             yield database
         return
     refuse_server(db)
-    # Here and not above: a command that asks a server opens none.
+    # Imported here: a command that asks a server opens no store.
     with modules_loaded():
         from volsched.log.store import open_store
         from volsched.runtime.settings import database_url
@@ -77,10 +77,10 @@ def opened(db: str | None, *files: str, name: str = "volsched cli", makes: bool 
     with explained(*files):
         url = database_url(db)
         try:
-            database = _made(url, name) if makes else open_store(url, name=name)
+            database = _open_or_create(url, name) if makes else open_store(url, name=name)
         except NotMigratedError as error:
-            # The remedy ends the message; it is to make the store that was asked for, and not the user's own.
-            fail(Exit.FAILURE, str(error) + ("" if db is None else f" --db {_quoted(db)}"))
+            # The message ends with the remedy, a command, which must name this store and not the default one.
+            fail(Exit.FAILURE, str(error) + ("" if db is None else f" --db {_shell_word(db)}"))
         log_work_on(database)
         try:
             yield database
@@ -90,7 +90,7 @@ def opened(db: str | None, *files: str, name: str = "volsched cli", makes: bool 
 
 @contextmanager
 def opened_or_empty(db: str | None) -> Iterator["Database"]:
-    """The store; where there is none yet, an empty one that ends with the command."""
+    """The store; if there is none yet, an empty one that ends with the command."""
     from volsched.log.store import open_store
     from volsched.runtime.settings import database_url
 
@@ -108,7 +108,7 @@ def opened_or_empty(db: str | None) -> Iterator["Database"]:
         yield database
 
 
-def _made(url: str, name: str) -> "Database":
+def _open_or_create(url: str, name: str) -> "Database":
     from volsched.log.store import migrate_store, open_store
     from volsched.runtime.user_files import default_url
 
@@ -121,8 +121,8 @@ def _made(url: str, name: str) -> "Database":
         return database
 
 
-def _quoted(db: str) -> str:
-    """For the shell; a URL may hold a password, which is not to be printed."""
+def _shell_word(db: str) -> str:
+    """Quoted for the shell; a URL may hold a password, which must not be printed."""
     return "URL" if "@" in db else shlex.quote(db)
 
 

@@ -15,19 +15,19 @@ from volsched.questions.get.object_rows import ObjectRow, state_row
 from volsched.runtime.clock import system_clock
 
 LOOK_SECONDS = 1.0
-"""A signal is a hint: the log is looked at from time to time anyway."""
+"""A signal is a hint: the log is read from time to time anyway."""
 CHUNK = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class StoreWatch:
     database: Database
-    asked: NamedObject
+    request: NamedObject
     labels: LabelSelector | None
     sheet: Sheet
 
     def follow(self, position: int) -> None:
-        # Listens before it looks: what is committed in between is heard of.
+        # Listens before it reads, so that a commit in between is noticed.
         signal = commits(self.database)
         try:
             while True:
@@ -39,8 +39,8 @@ class StoreWatch:
             signal.close()
 
     def _print_changes(self, position: int) -> int:
-        """What was touched after a position, as it is now; answers how far it has looked."""
-        noun = self.asked.named.noun
+        """Print the objects that changed after a position, as they are now; returns the last position read."""
+        noun = self.request.named.noun
         with self.database.read() as connection:
             events = tail(connection, after=position, limit=CHUNK)
             look = look_at_head(connection)
@@ -54,13 +54,13 @@ class StoreWatch:
                 if state is None:
                     continue
                 row = state_row(noun, key, state, now=system_clock(), look=look)
-                if self._is_asked_for(row):
+                if self._is_requested(row):
                     self.sheet.print([row], gone=gone)
         return events[-1].position if events else position
 
-    def _is_asked_for(self, row: ObjectRow) -> bool:
-        if self.asked.keys:
-            return row.key in self.asked.keys
-        if self.asked.namespace is not None and row.namespace != self.asked.namespace:
+    def _is_requested(self, row: ObjectRow) -> bool:
+        if self.request.keys:
+            return row.key in self.request.keys
+        if self.request.namespace is not None and row.namespace != self.request.namespace:
             return False
         return self.labels is None or has_labels(row, self.labels)

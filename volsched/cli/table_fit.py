@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 LESS = "FRSX"
-"""Of `less`: ends at once where all fits, and moves sideways instead of breaking lines."""
+"""Options of `less`: it ends at once if all fits, and scrolls sideways instead of breaking lines."""
 Rows = Sequence[Sequence[str]]
 
 
 def fitted(rows: Rows, room: int, gap: int) -> tuple[list[list[str]], bool]:
-    """The same rows with text folded, so that they are no wider than `room`; False: they cannot be."""
+    """The rows with text folded, so that they are no wider than `room`; False if that is not possible."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     least = [max(_longest_word(cell) for cell in column) for column in zip(*rows, strict=True)]
     excess = sum(widths) + gap * (len(widths) - 1) - room
@@ -29,17 +29,17 @@ def fitted(rows: Rows, room: int, gap: int) -> tuple[list[list[str]], bool]:
         )
         if spare <= 0:
             return [list(row) for row in rows], False
-        taken = min(spare, excess, max(1, spare // 2))
-        widths[widest] -= taken
-        excess -= taken
-    return [line for row in rows for line in _folded(row, widths)], True
+        reduction = min(spare, excess, max(1, spare // 2))
+        widths[widest] -= reduction
+        excess -= reduction
+    return [line for row in rows for line in _fold(row, widths)], True
 
 
 def _longest_word(cell: str) -> int:
     return max(map(cell_len, cell.split()), default=0)
 
 
-def _folded(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+def _fold(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     cells = [textwrap.wrap(cell, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
              for cell, width in zip(row, widths, strict=True)]  # fmt: skip
     height = max(map(len, cells))
@@ -47,7 +47,7 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
 
 
 def page(text: str) -> bool:
-    """Show it in the pager of whoever sits at the terminal; False: there is none."""
+    """Show it in the user's pager; False if there is none."""
     command = shlex.split(os.environ.get("PAGER", "") or "less")
     if (
         not sys.stdin.isatty()

@@ -32,22 +32,20 @@ LIST_EXAMPLES = """**Examples**
 """
 REVOKE_EXAMPLES = """**Examples**
 
-`volsched token revoke ci --reason "laptop lost"`; within seconds nobody is let in by it, and its watches end
+`volsched token revoke ci --reason "laptop lost"`; within seconds it is refused, and its watches end
 """
 COLUMNS = ("NAME", "ROLES", "NAMESPACES", "STATE", "ISSUED", "BY", "EXPIRES")
 
 app = typer.Typer(help="Tokens: who may talk to the API from elsewhere.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name; for the role node, the node's.")]
-Roles = Annotated[
-    list[Role], typer.Option("--role", metavar="ROLE", help=f"{', '.join(Role)}; may be given often.")
-]
+Roles = Annotated[list[Role], typer.Option("--role", metavar="ROLE", help=f"{', '.join(Role)}; may be repeated.")]
 Namespaces = Annotated[
     list[str] | None,
     typer.Option(
         "--namespace",
         "-n",
         metavar="NS",
-        help=f"Only there; for {', '.join(sorted(NAMESPACED))}. May be given often.",
+        help=f"Only there; for {', '.join(sorted(NAMESPACED))}. May be repeated.",
     ),
 ]
 
@@ -58,11 +56,11 @@ def create(
     role: Roles,
     namespace: Namespaces = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="D", help="After which it ends: 12h, 90d. Without: never.")
+        str | None, typer.Option("--expires", metavar="D", help="How long it is valid: 12h, 90d; else forever.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write it there, for you alone, and do not show it."),
+        typer.Option("--out", metavar="FILE", help="Write it there, readable by you alone, and do not show it."),
     ] = None,
     reason: Reason = None,
     db: Db = None,
@@ -74,12 +72,12 @@ def create(
     check_identity(name, role, namespace)
     if out is not None and not out.parent.is_dir():
         fail(Exit.USAGE, f"directory {out.parent} does not exist; create it, or name another file with --out")
-    now, made = system_clock(), new_token()
+    now, secret = system_clock(), new_token()
     until = None if expires is None else now + duration(expires)
     token = StoredToken(
         name=name,
-        id=made.id,
-        hash=made.hash,
+        id=secret.id,
+        hash=secret.hash,
         roles=tuple(dict.fromkeys(role)),
         namespaces=None if not namespace else tuple(dict.fromkeys(namespace)),
         issued_at=now,
@@ -92,26 +90,26 @@ def create(
         except TokenTakenError as error:
             fail(Exit.CONFLICT, str(error))
     if out is None:
-        typer.echo(made.text)
+        typer.echo(secret.text)
     else:
-        save_secret(out, f"{made.text}\n".encode())
+        save_secret(out, f"{secret.text}\n".encode())
     ends = "" if until is None else f" until {local_time(rfc3339(until))}"
     stderr.print(escape(f'token "{name}" is valid{ends}; it is not shown again'))
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_tokens(db: Db = None, output: OutputOption = Output.table) -> None:
-    """List tokens, never what they are."""
+    """List tokens, without their secrets."""
     now = system_clock()
     with opened(db) as database, database.read() as connection:
-        found = all_tokens(connection)
+        tokens = all_tokens(connection)
     if output is Output.json:
-        items = [_as_json(it, now) for it in found]
+        items = [_as_json(it, now) for it in tokens]
         print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": items})
-    elif not found:
+    elif not tokens:
         stderr.print("there are no tokens")
     else:
-        Lines(COLUMNS).write([_cells(it, now) for it in found])
+        Lines(COLUMNS).write([_cells(it, now) for it in tokens])
 
 
 @app.command("revoke", epilog=REVOKE_EXAMPLES, no_args_is_help=True)
@@ -126,7 +124,7 @@ def revoke_token(name: NameArgument, reason: Reason = None, db: Db = None) -> No
 
 
 def check_identity(name: str, roles: Sequence[Role], namespaces: Sequence[str] | None) -> None:
-    """Of a token or a certificate: a name that can be one, and roles that may be given like this."""
+    """Check the name, roles and namespaces of a new token or certificate."""
     if problem := dns_subdomain_problem(name):
         fail(Exit.USAGE, f'"{name}" cannot be a name: {problem}')
     for namespace in namespaces or ():

@@ -1,4 +1,4 @@
-"""`volsched top`: the glance of `volsched status`, kept up until q or Ctrl-C."""
+"""`volsched top`: the screen of `volsched status`, refreshed until q or Ctrl-C."""
 
 import os
 import select
@@ -14,7 +14,7 @@ import typer
 from rich.live import Live
 
 from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.cli.question_command import asked_of, client_of
+from volsched.cli.question_command import answer_to, client_of
 from volsched.cli.status_output import screen
 from volsched.cli.store_option import Db
 from volsched.runtime.clock import system_clock
@@ -28,20 +28,22 @@ EXAMPLES = """**Examples**
 `volsched top --times 1` prints one screen, as `volsched status` does
 """
 REST = 4
-"""So many times as long as a look takes is rested before the next: a large store has other things to do."""
+"""It pauses at least so many times as long as a refresh takes: a large store has other things to do."""
 
 
 def top(
     db: Db = None,
-    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 2.0,
-    times: Annotated[int, typer.Option("--times", min=0, help="End after so many looks; 0: at q or Ctrl-C.")] = 0,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between screens.")] = 2.0,
+    times: Annotated[
+        int, typer.Option("--times", min=0, help="End after so many screens; 0: at q or Ctrl-C.")
+    ] = 0,
 ) -> None:
-    """Show how the store stands, again and again: in flight, pending by reason, storage, work, leases."""
+    """Show the status of the store continuously: in flight, pending by reason, storage, work, leases."""
     if not stdout.is_terminal and times == 0:
         fail(Exit.USAGE, "top draws on a terminal; use volsched status, or volsched top --times N, in a pipe")
-    looks = 0
+    refreshes = 0
     with (
-        # One of the two ways to end it, and no failure.
+        # Ctrl-C ends it as q does, and is no failure.
         suppress(KeyboardInterrupt),
         client_of(db) as client,
         single_keys(sys.stdin.fileno() if sys.stdin.isatty() else None) as keys,
@@ -49,33 +51,33 @@ def top(
     ):
         while True:
             began = time.monotonic()
-            with told_below(live):
-                document = asked_of(client, "status")
+            with errors_below(live):
+                document = answer_to(client, "status")
             live.update(screen(document, now=system_clock()), refresh=True)
-            looks += 1
-            if looks == times:
+            refreshes += 1
+            if refreshes == times:
                 return
             if is_ended(keys, seconds=max(interval, REST * (time.monotonic() - began))):
                 return
 
 
 @contextmanager
-def told_below(live: Live) -> Iterator[None]:
-    """What ends the command is written below the last picture, which stays: the console of errors does not know of
-    the one that is drawn, so that the next stroke would wipe it away."""
+def errors_below(live: Live) -> Iterator[None]:
+    """Write the error that ends the command below the last screen, which stays. The console for errors does not
+    know of the live screen, which would overwrite it."""
     try:
-        with stderr.capture() as told:
+        with stderr.capture() as errors:
             yield
     except typer.Exit:
         live.transient = False
         live.stop()
-        sys.stderr.write(told.get())
+        sys.stderr.write(errors.get())
         raise
 
 
 @contextmanager
 def single_keys(terminal: int | None) -> Iterator[int | None]:
-    """The terminal, which gives each key at once and shows none of them, until the end."""
+    """The terminal, in a mode in which it delivers each key at once and shows none."""
     if terminal is None:
         yield None
         return
@@ -88,7 +90,7 @@ def single_keys(terminal: int | None) -> Iterator[int | None]:
 
 
 def is_ended(terminal: int | None, *, seconds: float) -> bool:
-    """Rests for so long; True at once where somebody presses q, as in top and less, or hangs up."""
+    """Wait so long; True at once if q is pressed, as in top and less, or the terminal is closed."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if terminal is None:

@@ -8,10 +8,10 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
-from volsched.cli.manifest_input import lines_of, written
+from volsched.cli.manifest_input import lines_of, output_file
 from volsched.cli.moment_option import local_time
-from volsched.cli.progress import announced, progress_bar
-from volsched.cli.question_command import asked_of, client_of
+from volsched.cli.progress import lines_and_total, progress_bar
+from volsched.cli.question_command import answer_to, client_of
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, explained, now_us, opened, position_of
 from volsched.log.durable_files import import_log, verify_export
@@ -59,7 +59,7 @@ class ExportFormat(StrEnum):
 
 
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Where to; '-' is standard output.")],
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="The file; '-' is standard output.")],
     first: Annotated[
         int | None, typer.Option("--from", metavar="POSITION", help="First position; else the first there is.")
     ] = None,
@@ -76,7 +76,7 @@ def export(
         return
     with opened(db) as database, database.read() as connection:
         manifest = manifest_of(connection, first=first, last=last, now=now_us())
-        with progress_bar("Exporting", manifest.last) as progress, written(file) as out:
+        with progress_bar("Exporting", manifest.last) as progress, output_file(file) as out:
             events = events_of(connection, manifest, progress=progress)
             if output is ExportFormat.csv:
                 write_csv(out, events)
@@ -89,17 +89,17 @@ def export(
 def export_served(
     db: str | None, file: str, *, since: str | None, until: str | None, output: ExportFormat
 ) -> None:
-    """A server gives a part at a time; files that follow one another are verified and imported together."""
+    """A server exports a part at a time; consecutive files are verified and imported together."""
     if output is ExportFormat.csv:
         fail(Exit.USAGE, "over HTTP there is jsonl alone; run it where the store is, or leave -o out")
     with client_of(db) as client:
-        told = asked_of(client, "export", since=since, until=until)
-    with written(file) as out:
-        out.write(told["text"])
+        part = answer_to(client, "export", since=since, until=until)
+    with output_file(file) as out:
+        out.write(part["text"])
     if file != "-":
-        stderr.print(f"positions {told['first']} to {told['last']} are in {escape(file)}")
-    if told["last"] - told["first"] + 1 >= MOST_EXPORTED:
-        stderr.print(f"there may be more: go on at position {told['last'] + 1}, in another file")
+        stderr.print(f"positions {part['first']} to {part['last']} are in {escape(file)}")
+    if part["last"] - part["first"] + 1 >= MOST_EXPORTED:
+        stderr.print(f"there may be more: go on at position {part['last'] + 1}, in another file")
 
 
 def import_file(
@@ -110,10 +110,10 @@ def import_file(
     check: Annotated[bool, typer.Option("--check", help="Only verify the files; no store is needed.")] = False,
     db: Db = None,
 ) -> None:
-    """Make an empty or new store into what exported logs say, views included; all of it or nothing.
+    """Import exported logs into an empty or new store, views included; all of it or nothing.
 
-    Several files must follow one another, such as archives and an export of the rest. Exit 5 with file, line and
-    position where one is not what was once exported.
+    Several files must be consecutive, such as archives and an export of the rest. Exit 5 with file, line and
+    position if one is not what was exported.
     """
     lines = [*map(lines_of, files)]
     if check:
@@ -121,7 +121,7 @@ def import_file(
             manifest = verify_export(*lines)
     else:
         with opened(db, *files, makes=True) as database:
-            *earlier, (final, last) = (announced(it, "last") for it in lines)
+            *earlier, (final, last) = (lines_and_total(it, "last") for it in lines)
             with progress_bar("Importing", last) as progress:
                 manifest = import_log(database, *(it for it, _ in earlier), final, progress=progress)
     done = "verified" if check else "imported"
@@ -147,18 +147,18 @@ def archive(
     with opened(db, str(out)) as database:
         last = position_of(database, until)
         with progress_bar("Archiving", last) as progress:
-            done = archive_log(database, until=last, out=out, now=now_us(), progress=progress)
+            part = archive_log(database, until=last, out=out, now=now_us(), progress=progress)
     if output is Output.json:
-        told = {"file": str(done.file), "first": done.first, "last": done.last, "removed": done.removed}
-        print_json(told)
+        document = {"file": str(part.file), "first": part.first, "last": part.last, "removed": part.removed}
+        print_json(document)
         return
     stdout.print(
-        f"positions {done.first} to {done.last} are in {escape(str(done.file))}; {done.removed} events were taken "
-        f"out of the store, which begins at {done.last + 1} now"
+        f"positions {part.first} to {part.last} are in {escape(str(part.file))}; {part.removed} events were taken "
+        f"out of the store, which begins at {part.last + 1} now"
     )
 
 
-# `volsched backup`, `restore`: all of a store in one file, and a store of such a file.
+# `volsched backup`, `restore`: all of a store in one file, and a store from such a file.
 
 BACKUP_EXAMPLES = """**Examples**
 
@@ -170,26 +170,26 @@ RESTORE_EXAMPLES = """**Examples**
 
 `volsched restore monday.jsonl.gz --db new.db`, then `volsched recover --db new.db`
 
-`volsched restore monday.jsonl.gz --db postgresql://volsched@db.example/volsched` also where it was on SQLite
+`volsched restore monday.jsonl.gz --db postgresql://volsched@db.example/volsched` works for an SQLite store, too
 """
 
 
 def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; compressed if it ends in .gz.")],
     check: Annotated[
-        bool, typer.Option("--check", help="Only prove a file that is there; no store is needed.")
+        bool, typer.Option("--check", help="Only verify an existing file; no store is needed.")
     ] = False,
     db: Db = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Write the log and the work beside it, of one moment, to a file that proves itself. Writers go on meanwhile.
+    """Write the log and the queued work of one moment to a file that can be verified. Writers go on meanwhile.
 
     The file gets its name when it is complete, on disk and read back; an existing one is never replaced. Its first
-    line is an anchor. Exit 5 where the log does not verify, or the file that is checked is not what was written.
+    line is an anchor. Exit 5 if the log does not verify, or a checked file is not what was written.
     """
     if check:
         with explained(str(file)):
-            made = check_backup(lines_of(str(file)))
+            summary = check_backup(lines_of(str(file)))
     else:
         if file.exists():
             fail(Exit.USAGE, f"{file} exists already, and a backup replaces nothing; name another file")
@@ -197,8 +197,8 @@ def backup(
             with database.read() as connection:
                 last = read_head(connection).position
             with progress_bar("Backing up", last) as progress:
-                made = back_up(database, out=file, now=now_us(), progress=progress)
-    _tell(file, made, "is whole" if check else "is written", output)
+                summary = back_up(database, out=file, now=now_us(), progress=progress)
+    _report(file, summary, "is whole" if check else "is written", output)
 
 
 def restore(
@@ -206,31 +206,36 @@ def restore(
     db: Db = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Make an empty store into what a backup holds, views included; all of it or nothing.
+    """Restore a backup into an empty store, views included; all of it or nothing.
 
-    Tables are made where there are none. A store that holds anything is refused. Everything is proven on the way:
-    exit 5 where the file is not what was written. Then run `volsched recover`, and start the processes.
+    Tables are created if there are none. A store with any data is refused. Everything is verified on the way: exit
+    5 if the file is not what was written. Then run `volsched recover`, and start the processes.
     """
     lines = lines_of(file)
     with explained():
         url = database_url(db)
         migrate_store(url, make_directory=url == default_url())
     with opened(db, file) as database:
-        lines, last = announced(lines, "position")
+        lines, last = lines_and_total(lines, "position")
         with progress_bar("Restoring", last) as progress:
-            made = restore_store(database, lines, progress=progress)
-    _tell(Path(file), made, "is restored", output)
+            summary = restore_store(database, lines, progress=progress)
+    _report(Path(file), summary, "is restored", output)
     if output is Output.table:
         stdout.print("next: volsched recover, then start the processes; what happened since is not in it")
 
 
-def _tell(file: Path, made: Backup, done: str, output: Output) -> None:
+def _report(file: Path, summary: Backup, done: str, output: Output) -> None:
     if output is Output.json:
-        told = {"file": str(file), "position": made.head.position, "hash": made.head.hash.hex(), "rows": made.rows}
-        print_json(told | {"takenAt": rfc3339(made.taken_at)})
+        document = {
+            "file": str(file),
+            "position": summary.head.position,
+            "hash": summary.head.hash.hex(),
+            "rows": summary.rows,
+        }
+        print_json(document | {"takenAt": rfc3339(summary.taken_at)})
         return
-    events = made.rows.get("events", 0)
+    events = summary.rows.get("events", 0)
     stdout.print(
-        f"{escape(str(file))} {done}: {events} events up to position {made.head.position}, "
-        f"taken {local_time(rfc3339(made.taken_at))}; last hash {made.head.hash.hex()}"
+        f"{escape(str(file))} {done}: {events} events up to position {summary.head.position}, "
+        f"taken {local_time(rfc3339(summary.taken_at))}; last hash {summary.head.hash.hex()}"
     )

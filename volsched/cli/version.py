@@ -1,4 +1,4 @@
-"""`volsched version`: of this program, and of the store or the server that it would ask."""
+"""`volsched version`: the versions of this program, and of the store or server that a command would ask."""
 
 import platform
 from importlib.metadata import version as installed_version
@@ -15,7 +15,7 @@ EXAMPLES = """**Examples**
 
 `volsched version` names the versions of this program and of the store
 
-`volsched version --server https://volsched.example:8700 -o json` that of the server instead of a store's
+`volsched version --server https://volsched.example:8700 -o json` names that of the server instead
 """
 
 
@@ -24,22 +24,24 @@ def version(db: Db = None, output: OutputOption = Output.table) -> None:
     client = {"version": installed_version("volsched"), "python": platform.python_version()}
     if output is Output.table:
         stdout.print(f"client: volsched {client['version']}, Python {client['python']}")
-    name, asked = _asked(db)
+    name, details = _details(db)
     if output is Output.json:
-        print_json({"client": client, name: asked})
-    elif asked is None:
+        print_json({"client": client, name: details})
+    elif details is None:
         stdout.print(f"{name}: nothing here yet; volsched apply and volsched up make one")
     else:
-        stdout.print(escape(f"{name}: {', '.join(f'{word} {it}' for word, it in asked.items())}"), soft_wrap=True)
+        stdout.print(
+            escape(f"{name}: {', '.join(f'{word} {it}' for word, it in details.items())}"), soft_wrap=True
+        )
 
 
-def _asked(db: str | None) -> tuple[str, dict[str, Any] | None]:
-    """What is named, and what it says of itself; None: there is no store yet."""
+def _details(db: str | None) -> tuple[str, dict[str, Any] | None]:
+    """Whether a store or a server is asked, and its versions; None if there is no store yet."""
     server = chosen_server(db)
     if server is None:
         return "store", _store(db)
-    told = server.get("/version")
-    kubernetes, _, version = str(told.get("gitVersion", "")).partition("+volsched-")
+    answer = server.get("/version")
+    kubernetes, _, version = str(answer.get("gitVersion", "")).partition("+volsched-")
     return "server", {"version": version or "unknown", "kubernetes": kubernetes, "url": server.url}
 
 

@@ -1,4 +1,4 @@
 """The verbs over HTTP: which server is meant, how it is asked, and what its refusals mean to the command.
 
-A verb asks here for the answer that it would else find in the store, and prints it with the same code.
+A verb gets here the answer that it would otherwise get from the store, and prints it with the same code.
 """

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.question_command import asked_of
+from volsched.cli.question_command import answer_to
 from volsched.cli.remote import get
 from volsched.cli.remote.served_objects import near
 from volsched.cli.remote.server import RemoteServer, ServerRefusedError
@@ -26,54 +26,54 @@ STRICT = {"fieldValidation": "Strict"}
 """Unknown fields are refused, as without a server."""
 
 
-def submitted(
+def submit(
     server: RemoteServer, loaded: Sequence[Loaded], verb: Verb, *, reason: str | None
 ) -> Iterator[tuple[Loaded, Applied | RejectedError]]:
-    """What became of each, in order."""
-    done: dict[int, Applied | RejectedError] = {}
-    told = 0
+    """The outcome of each object, in order."""
+    outcomes: dict[int, Applied | RejectedError] = {}
+    next_number = 0
     for number in _order(loaded):
-        done[number] = _submit(server, loaded[number], verb, reason)
-        while told in done:
-            yield loaded[told], done.pop(told)
-            told += 1
+        outcomes[number] = _submit(server, loaded[number], verb, reason)
+        while next_number in outcomes:
+            yield loaded[next_number], outcomes.pop(next_number)
+            next_number += 1
 
 
-def made_namespaces(server: RemoteServer, names: Sequence[str], *, reason: str | None) -> list[str]:
-    """Those of these that were not there, and are now."""
+def create_namespaces(server: RemoteServer, names: Sequence[str], *, reason: str | None) -> list[str]:
+    """Create those that do not exist; returns their names."""
     named = kind_called(NAMESPACE)
-    made: list[str] = []
+    created: list[str] = []
     for name in names:
         try:
-            server.tell("GET", get.one(named, name))
+            server.request("GET", get.one(named, name))
         except ServerRefusedError as error:
             if error.code != 404:
                 raise
-            server.tell("POST", get.collection(named, None), body=namespace_manifest(name), reason=reason)
-            made.append(name)
-    return made
+            server.request("POST", get.collection(named, None), body=namespace_manifest(name), reason=reason)
+            created.append(name)
+    return created
 
 
-def deleted(
+def delete_targets(
     server: RemoteServer, targets: Sequence[Target], *, reason: str | None
 ) -> Iterator[tuple[Target, bool | RejectedError]]:
     """Whether each is gone; False: it is marked."""
     for target in targets:
         named = kind_called(target.kind.name)
         try:
-            told = server.tell("DELETE", get.one(named, target.key), reason=reason).body
+            answer = server.request("DELETE", get.one(named, target.key), reason=reason).body
         except ServerRefusedError as error:
             if error.code == 404:
                 yield target, NotFoundError(near(server, named, target.key))
             else:
                 yield target, refusal_of(error)
         else:
-            yield target, told["kind"] == "Status" or not told["metadata"].get("finalizers")
+            yield target, answer["kind"] == "Status" or not answer["metadata"].get("finalizers")
 
 
 def _order(loaded: Sequence[Loaded]) -> list[int]:
-    """Namespaces before what is in them, and nodes first where volumes ask for them: without a server all of the
-    input is known from the start."""
+    """Namespaces before the objects in them, and nodes before volumes that refer to them: a store knows all of the
+    input from the start, a server one object at a time."""
     numbers = list(range(len(loaded)))
     if any(asks_for_nodes(it.kind.name, it.manifest) for it in loaded):
         numbers.sort(key=lambda it: loaded[it].kind.name != "Node")
@@ -94,13 +94,13 @@ def _submit(server: RemoteServer, entry: Loaded, verb: Verb, reason: str | None)
 def _apply(server: RemoteServer, entry: Loaded, reason: str | None) -> Applied:
     path = get.one(kind_called(entry.kind.name), entry.key)
     try:
-        before = server.tell("GET", path).body
+        before = server.request("GET", path).body
     except ServerRefusedError as error:
         if error.code != 404:
             raise
         _create(server, entry, reason)
         return Applied.CREATED
-    after = server.tell(
+    after = server.request(
         "PATCH", path, query=STRICT, body=object_patch(entry), content=MERGE_PATCH, reason=reason
     ).body
     same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
@@ -108,7 +108,7 @@ def _apply(server: RemoteServer, entry: Loaded, reason: str | None) -> Applied:
 
 
 def object_patch(entry: Loaded) -> dict[str, Any]:
-    """What the manifest says of the object; status is left to the controllers, and any version will do."""
+    """The manifest as a patch, without status, which controllers write, and for any version of the object."""
     head = {name: it for name, it in entry.manifest["metadata"].items() if name != "resourceVersion"}
     if not head.get("uid"):
         head.pop("uid", None)
@@ -118,11 +118,11 @@ def object_patch(entry: Loaded) -> dict[str, Any]:
 def _create(server: RemoteServer, entry: Loaded, reason: str | None) -> None:
     namespace = entry.key.rpartition("/")[0] or None
     path = get.collection(kind_called(entry.kind.name), namespace)
-    server.tell("POST", path, query=STRICT, body=entry.manifest, reason=reason)
+    server.request("POST", path, query=STRICT, body=entry.manifest, reason=reason)
 
 
 def refusal_of(error: ServerRefusedError) -> RejectedError:
-    """As the rules would have said it; the message is the server's."""
+    """The error that the rules would have raised, with the message of the server."""
     if error.code == 404:
         return NotFoundError(str(error))
     if error.code == 409:
@@ -142,7 +142,7 @@ def reserve(server: RemoteServer, pod: str, *, node: str | None, seconds: int, k
     more = {} if key is None else {"Idempotency-Key": key}
     try:
         path = get.own("reservations", namespace=namespace)
-        return item_of(server.tell("POST", path, body={"spec": spec}, more=more).body)
+        return item_of(server.request("POST", path, body={"spec": spec}, more=more).body)
     except ServerRefusedError as error:
         if error.reason != UNSCHEDULABLE:
             server.refuse(error)
@@ -158,10 +158,10 @@ def renew(server: RemoteServer, name: str, *, seconds: int) -> Item:
 
 
 def cancel(server: RemoteServer, name: str, *, reason: str | None) -> str:
-    """Why it has ended; said again, what was said first."""
+    """Why it has ended; if it had before, the first reason."""
     path = _path(server, name)
     try:
-        return str(server.tell("DELETE", path, query={"reason": reason}).body["status"]["reason"])
+        return str(server.request("DELETE", path, query={"reason": reason}).body["status"]["reason"])
     except ServerRefusedError as error:
         if error.code != 404:
             server.refuse(error)
@@ -169,7 +169,7 @@ def cancel(server: RemoteServer, name: str, *, reason: str | None) -> str:
 
 
 def item_of(manifest: Mapping[str, Any]) -> Item:
-    """A Reservation in the form in which the command line shows it."""
+    """A Reservation as the command line shows it."""
     head, status = manifest["metadata"], manifest["status"]
     return {
         "reservation": head["name"],
@@ -184,14 +184,14 @@ def item_of(manifest: Mapping[str, Any]) -> Item:
 
 
 def _path(server: RemoteServer, name: str) -> str:
-    """It lies in the namespace of its pod, which people do not name."""
+    """A reservation is in the namespace of its pod, which is not on the command line."""
     namespace = _binding(server, name)["metadata"]["namespace"]
     return get.own("reservations", name, namespace=namespace)
 
 
 def _binding(server: RemoteServer, name: str) -> Mapping[str, Any]:
-    found = asked_of(ServerClient(server), "bindings", name=name)["items"]
-    if not found:
+    bindings = answer_to(ServerClient(server), "bindings", name=name)["items"]
+    if not bindings:
         fail(Exit.NOT_FOUND, f'reservation "{name}" not found; see volsched reservations list')
-    binding: Mapping[str, Any] = found[0]
+    binding: Mapping[str, Any] = bindings[0]
     return binding

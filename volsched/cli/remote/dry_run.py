@@ -1,4 +1,4 @@
-"""`--dry-run` over HTTP: what a server would do, by its own judgement or by what it has; nothing is written."""
+"""`--dry-run` over HTTP: what a server would do, checked by it or derived from its objects; nothing is written."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,12 +20,12 @@ from volsched.objects.submission import Target, Verb, named_namespaces
 DRY = {"dryRun": "All"}
 
 
-def rehearsed(
+def rehearse(
     server: RemoteServer, loaded: Sequence[Loaded], verb: Verb, *, judged: bool
 ) -> Iterator[tuple[Loaded, Applied | RejectedError]]:
-    """`judged`: the server's rules are asked, except for what lies in a namespace that is still to be made."""
+    """`judged`: the server checks each object, except those in a namespace that does not exist yet."""
     named = {*named_namespaces(loaded), *(it.key for it in loaded if it.kind.name == NAMESPACE)}
-    missing = {name for name in named if _present(server, KINDS[NAMESPACE], name) is None}
+    missing = {name for name in named if _current(server, KINDS[NAMESPACE], name) is None}
     for entry in loaded:
         asks = judged and entry.key.rpartition("/")[0] not in missing
         try:
@@ -34,19 +34,19 @@ def rehearsed(
             yield entry, refusal_of(error)
 
 
-def rehearsed_deletion(
+def rehearse_deletion(
     server: RemoteServer, targets: Sequence[Target], *, judged: bool
 ) -> Iterator[tuple[Target, bool | RejectedError]]:
     """Whether each would be gone; False: it would be marked."""
     for target in targets:
         named = kind_called(target.kind.name)
-        before = _present(server, target.kind, target.key)
+        before = _current(server, target.kind, target.key)
         if before is None:
             yield target, NotFoundError(near(server, named, target.key))
             continue
         try:
             if judged:
-                server.tell("DELETE", get.one(named, target.key), query=DRY)
+                server.request("DELETE", get.one(named, target.key), query=DRY)
             yield target, not before["metadata"].get("finalizers")
         except ServerRefusedError as error:
             yield target, refusal_of(error)
@@ -54,11 +54,11 @@ def rehearsed_deletion(
 
 def _outcome(server: RemoteServer, entry: Loaded, verb: Verb, asks: bool) -> Applied | RejectedError:
     named = kind_called(entry.kind.name)
-    before = _present(server, entry.kind, entry.key)
+    before = _current(server, entry.kind, entry.key)
     if before is None or verb is Verb.CREATE:
         if asks:
             path = get.collection(named, entry.key.rpartition("/")[0] or None)
-            server.tell("POST", path, query={**STRICT, **DRY}, body=entry.manifest)
+            server.request("POST", path, query={**STRICT, **DRY}, body=entry.manifest)
         elif before is not None:
             return AlreadyExistsError(
                 f'{entry.kind.name} "{entry.key}" already exists; use another name, or update it'
@@ -66,7 +66,7 @@ def _outcome(server: RemoteServer, entry: Loaded, verb: Verb, asks: bool) -> App
         return Applied.CREATED
     patch = object_patch(entry)
     if asks:
-        after = server.tell(
+        after = server.request(
             "PATCH", get.one(named, entry.key), query={**STRICT, **DRY}, body=patch, content=MERGE_PATCH
         ).body
     else:
@@ -75,14 +75,14 @@ def _outcome(server: RemoteServer, entry: Loaded, verb: Verb, asks: bool) -> App
 
 
 def _content(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What a person writes; who owns which field is kept by the server."""
+    """The manifest without the owners of its fields, which the server keeps."""
     head = {name: it for name, it in manifest["metadata"].items() if name != "managedFields"}
     return {**manifest, "metadata": head}
 
 
-def _present(server: RemoteServer, kind: Kind, key: str) -> dict[str, Any] | None:
+def _current(server: RemoteServer, kind: Kind, key: str) -> dict[str, Any] | None:
     try:
-        body: dict[str, Any] = server.tell("GET", get.one(kind_called(kind.name), key)).body
+        body: dict[str, Any] = server.request("GET", get.one(kind_called(kind.name), key)).body
     except ServerRefusedError as error:
         if error.code != 404:
             raise

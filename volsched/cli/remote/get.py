@@ -1,4 +1,4 @@
-"""Where the API has what people name."""
+"""Paths of the API."""
 
 from urllib.parse import quote
 
@@ -8,13 +8,13 @@ OWN = "/apis/volsched.io/v1"
 
 
 def own(*segments: str, namespace: str | None = None) -> str:
-    """Of our own endpoints; each segment is a name, whatever stands in it."""
+    """A path of our own endpoints; each segment is one name, whatever characters it has."""
     within = () if namespace is None else ("namespaces", namespace)
     return "/".join((OWN, *(quote(it, safe="") for it in (*within, *segments))))
 
 
 def collection(named: Named, namespace: str | None) -> str:
-    """Of a Kubernetes kind; None: in every namespace, or in none."""
+    """The objects of a Kubernetes kind; namespace None: of every namespace, or cluster-wide ones."""
     version = KIND_OF_NOUN[named.noun].api_version
     within = "" if namespace is None else f"/namespaces/{quote(namespace, safe='')}"
     return f"/{'apis' if '/' in version else 'api'}/{version}{within}/{named.plural}"

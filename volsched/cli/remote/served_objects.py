@@ -1,4 +1,4 @@
-"""`volsched get` of a server as it is now, asked as Kubernetes' clients do: to read objects is right enough."""
+"""`volsched get` from a server, read as Kubernetes' clients do: permission to read objects is enough."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 from volsched.cli.console import Exit, fail
 from volsched.cli.kind_names import NamedObject, words_of
 from volsched.cli.output import Sheet
-from volsched.cli.question_command import Client, checked
+from volsched.cli.question_command import Client, parameters_for
 from volsched.cli.remote import get
 from volsched.cli.remote.server import TABLE, Query, RemoteServer, ServerRefusedError
 from volsched.cli.remote.server_client import WITH_OBJECTS, ServerClient, table_answer
@@ -27,18 +27,18 @@ class ServedObjects:
     selector: str | None
     _position: str = field(default="", init=False)
 
-    def every(self, asked: NamedObject) -> Sequence[ObjectRow]:
-        if not asked.named.is_object:
-            return self._decisions(asked)
+    def every(self, request: NamedObject) -> Sequence[ObjectRow]:
+        if not request.named.is_object:
+            return self._decisions(request)
         try:
-            return self._table(get.collection(asked.named, asked.namespace), {"labelSelector": self.selector})
+            return self._table(get.collection(request.named, request.namespace), {"labelSelector": self.selector})
         except ServerRefusedError as error:
             self.server.refuse(error)
 
     def one(self, named: Named, key: str) -> Sequence[ObjectRow]:
         rows: Sequence[ObjectRow] = ()
         if not named.is_object:
-            rows = self.client.objects(question(named.plural), checked(named.plural, name=key)).rows
+            rows = self.client.objects(question(named.plural), parameters_for(named.plural, name=key)).rows
         else:
             try:
                 rows = self._table(get.one(named, key), {})
@@ -49,16 +49,16 @@ class ServedObjects:
             raise UnknownError(near(self.server, named, key))
         return rows
 
-    def watch(self, asked: NamedObject, sheet: Sheet) -> None:
-        if not asked.named.is_object:
-            fail(Exit.USAGE, f"{asked.named.plural} cannot be watched over HTTP; run it where the store is")
-        namespaces = {key.rpartition("/")[0] for key in asked.keys}
-        namespace = namespaces.pop() or None if len(namespaces) == 1 else asked.namespace
-        path = get.collection(asked.named, namespace if not asked.keys or not namespaces else None)
+    def watch(self, request: NamedObject, sheet: Sheet) -> None:
+        if not request.named.is_object:
+            fail(Exit.USAGE, f"{request.named.plural} cannot be watched over HTTP; run it where the store is")
+        namespaces = {key.rpartition("/")[0] for key in request.keys}
+        namespace = namespaces.pop() or None if len(namespaces) == 1 else request.namespace
+        path = get.collection(request.named, namespace if not request.keys or not namespaces else None)
         while True:
             for type_, table in self._changes(path):
                 for row in table_answer(table).rows:
-                    if not asked.keys or row.key in asked.keys:
+                    if not request.keys or row.key in request.keys:
                         sheet.print([row], gone=type_ == "DELETED")
 
     def _changes(self, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -72,39 +72,39 @@ class ServedObjects:
         }
         try:
             for change in self.server.lines(path, query, accept=TABLE):
-                told = change["object"]
+                manifest = change["object"]
                 if change["type"] == "ERROR":
-                    fail(Exit.FAILURE, f"{told.get('message')}; run the command again")
-                self._position = metadata(told).get("resourceVersion", self._position)
+                    fail(Exit.FAILURE, f"{manifest.get('message')}; run the command again")
+                self._position = metadata(manifest).get("resourceVersion", self._position)
                 if change["type"] != "BOOKMARK":
-                    yield change["type"], told
+                    yield change["type"], manifest
         except ServerRefusedError as error:
             self.server.refuse(error)
 
-    def _decisions(self, asked: NamedObject) -> list[ObjectRow]:
-        """Bindings and attempts come in pages and as they began; attempts are shown as they were last seen."""
-        name, rows, after = asked.named.plural, list[ObjectRow](), None
+    def _decisions(self, request: NamedObject) -> list[ObjectRow]:
+        """Bindings and attempts, which come in pages, oldest first. Attempts are sorted by their last time."""
+        name, rows, after = request.named.plural, list[ObjectRow](), None
         while True:
-            page = checked(name, namespace=asked.namespace, limit=PAGE, after=after)
+            page = parameters_for(name, namespace=request.namespace, limit=PAGE, after=after)
             answer = self.client.objects(question(name), page)
             rows += answer.rows
             after = answer.after
             if after is None:
                 break
-        if asked.named.noun == ATTEMPT:
+        if request.named.noun == ATTEMPT:
             rows.sort(key=lambda it: str(it.manifest()["status"]["lastAt"]))
         return rows
 
     def _table(self, path: str, query: Query) -> Sequence[ObjectRow]:
-        told = self.server.tell("GET", path, query={**WITH_OBJECTS, **query}, accept=TABLE).body
-        self._position = metadata(told).get("resourceVersion", "")
-        return table_answer(told).rows
+        table = self.server.request("GET", path, query={**WITH_OBJECTS, **query}, accept=TABLE).body
+        self._position = metadata(table).get("resourceVersion", "")
+        return table_answer(table).rows
 
 
 def near(server: RemoteServer, named: Named, key: str) -> str:
-    """What is said of an object that is not there."""
+    """The message for an object that does not exist."""
     try:
-        ServerClient(server).document(question("describe"), checked("describe", **words_of(named, key)))
+        ServerClient(server).document(question("describe"), parameters_for("describe", **words_of(named, key)))
     except UnknownError as error:
         return str(error)
-    return f'{named.title} "{key}" was not found, and is there by now; try again'
+    return f'{named.title} "{key}" was not found, but exists by now; try again'

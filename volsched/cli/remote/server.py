@@ -1,4 +1,4 @@
-"""A server as a command asks it: one connection, what both sides are shown, and an end for what goes wrong."""
+"""A server as a command asks it: one connection, the credentials of both sides, errors that end the command."""
 
 import atexit
 import base64
@@ -23,7 +23,7 @@ CONNECT_SECONDS = 10
 ANSWER_SECONDS = 300
 """A verification of a long log takes its time."""
 TRIES = 5
-"""Where too many ask at once; nothing was done then."""
+"""Requests that are refused with 429, too many at once, have done nothing and are repeated."""
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 JSON = "application/json"
 CODES = {
@@ -34,7 +34,7 @@ CODES = {
     410: Exit.NOT_FOUND,
     504: Exit.TIMED_OUT,
 }
-"""What else it refuses is a failure."""
+"""Any other refusal is a failure."""
 Query = Mapping[str, str | int | None]
 
 
@@ -64,9 +64,9 @@ class RemoteServer:
     key: Path | None = None
     _connection: HTTPConnection | None = field(default=None, init=False)
 
-    def get(self, path: str, query: Query | None = None, *, unasked: Exit | None = None) -> Any:
-        """What is there, or the end of the command."""
-        return self.ask("GET", path, query=query, unasked=unasked)
+    def get(self, path: str, query: Query | None = None, *, unprocessable: Exit | None = None) -> Any:
+        """The body of the answer; a refusal ends the command."""
+        return self.ask("GET", path, query=query, unprocessable=unprocessable)
 
     def ask(
         self,
@@ -76,15 +76,15 @@ class RemoteServer:
         query: Query | None = None,
         body: Any = None,
         reason: str | None = None,
-        unasked: Exit | None = None,
+        unprocessable: Exit | None = None,
     ) -> Any:
-        """As `tell`; a refusal ends the command with its message. `unasked`: with what, where it is a 422."""
+        """As `request`; a refusal ends the command with its message. `unprocessable`: the exit code of a 422."""
         try:
-            return self.tell(method, path, query=query, body=body, reason=reason).body
+            return self.request(method, path, query=query, body=body, reason=reason).body
         except ServerRefusedError as error:
-            self.refuse(error, unasked=unasked)
+            self.refuse(error, unprocessable=unprocessable)
 
-    def tell(
+    def request(
         self,
         method: str,
         path: str,
@@ -96,7 +96,7 @@ class RemoteServer:
         content: str = JSON,
         more: Mapping[str, str] | None = None,
     ) -> ServerAnswer:
-        """Raises ServerRefusedError; who cannot be reached, or does not know us, ends the command."""
+        """Raises ServerRefusedError; a server that cannot be reached, or does not know us, ends the command."""
         headers = {"Accept": accept, **(more or {})}
         if body is not None:
             headers["Content-Type"] = content
@@ -104,7 +104,7 @@ class RemoteServer:
             headers["X-Volsched-Reason"] = quote(reason)
         text = None if body is None else json.dumps(body).encode()
         for _ in range(TRIES):
-            response = self._sent(method, path, query, text, headers)
+            response = self._send(method, path, query, text, headers)
             read = self._read(response)
             if response.status != 429:
                 break
@@ -114,15 +114,15 @@ class RemoteServer:
         return ServerAnswer(read, {name.lower(): value for name, value in response.headers.items()})
 
     def answer(self, method: str, path: str, *, body: Any = None, content: str = JSON) -> tuple[int, Any]:
-        """Status code and body, whatever they are: for whoever judges the server and not the command."""
+        """Status code and body, whatever they are: for callers that test the server."""
         headers = {"Accept": JSON} if body is None else {"Accept": JSON, "Content-Type": content}
         text = None if body is None else json.dumps(body).encode()
-        response = self._sent(method, path, None, text, headers)
+        response = self._send(method, path, None, text, headers)
         return response.status, self._read(response)
 
     def lines(self, path: str, query: Query, *, accept: str) -> Iterator[Any]:
-        """Of a watch, for as long as the server goes on; each is a JSON document."""
-        response = self._sent("GET", path, query, None, {"Accept": accept})
+        """The JSON documents of a watch, until the server ends it."""
+        response = self._send("GET", path, query, None, {"Accept": accept})
         if response.status >= 300:
             raise self._refusal(response.status, self._read(response))
         if self._connection is not None and self._connection.sock is not None:
@@ -135,11 +135,15 @@ class RemoteServer:
         except (OSError, HTTPException, ValueError) as error:
             fail(Exit.FAILURE, f"{self.url} broke off: {_why(error)}; run the command again")
 
-    def refuse(self, error: ServerRefusedError, *, unasked: Exit | None = None) -> NoReturn:
-        code = unasked if unasked is not None and error.code == 422 else CODES.get(error.code, Exit.FAILURE)
+    def refuse(self, error: ServerRefusedError, *, unprocessable: Exit | None = None) -> NoReturn:
+        code = (
+            unprocessable
+            if unprocessable is not None and error.code == 422
+            else CODES.get(error.code, Exit.FAILURE)
+        )
         fail(code, str(error))
 
-    def _sent(
+    def _send(
         self, method: str, path: str, query: Query | None, body: bytes | None, headers: dict[str, str]
     ) -> HTTPResponse:
         given = {name: value for name, value in (query or {}).items() if value is not None}
@@ -148,19 +152,19 @@ class RemoteServer:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
             if self._connection is None:
-                self._connection = self._connected()
+                self._connection = self._connect()
             self._connection.request(method, target, body, headers)
             return self._connection.getresponse()
         except TimeoutError:
             fail(
                 Exit.TIMED_OUT,
-                f"{self.url} has not answered in {ANSWER_SECONDS} s; look whether it was done",
+                f"{self.url} has not answered in {ANSWER_SECONDS} s; check whether it was done",
             )
         except ssl.SSLError as error:
             why = getattr(error, "verify_message", "") or error.reason or str(error)
             fail(
                 Exit.FAILURE,
-                f"{self.url} is not trusted, or does not trust us: {why}; give who vouches for it with --ca-file, "
+                f"{self.url} is not trusted, or does not trust us: {why}; give its CA with --ca-file, "
                 "and a certificate of its own authority with --client-cert",
             )
         except (OSError, HTTPException) as error:
@@ -170,23 +174,25 @@ class RemoteServer:
                 "the port right, and is it https that it speaks?",
             )
 
-    def _connected(self) -> HTTPConnection:
+    def _connect(self) -> HTTPConnection:
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         if parts.scheme == "http":
-            made = HTTPConnection(parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+            connection = HTTPConnection(parts.hostname, parts.port, timeout=CONNECT_SECONDS)
         else:
-            made = HTTPSConnection(parts.hostname, parts.port, timeout=CONNECT_SECONDS, context=self._trusting())
+            connection = HTTPSConnection(
+                parts.hostname, parts.port, timeout=CONNECT_SECONDS, context=self._tls_context()
+            )
         try:
-            made.connect()
+            connection.connect()
         except TimeoutError:
             fail(
                 Exit.TIMED_OUT, f"{self.url} has not answered in {CONNECT_SECONDS} s; check the host and the port"
             )
-        made.sock.settimeout(ANSWER_SECONDS)
-        return made
+        connection.sock.settimeout(ANSWER_SECONDS)
+        return connection
 
-    def _trusting(self) -> ssl.SSLContext:
+    def _tls_context(self) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cafile=self.ca_file, cadata=self.ca_data)
         except (OSError, ssl.SSLError):
@@ -211,17 +217,17 @@ class RemoteServer:
         except TimeoutError:
             fail(
                 Exit.TIMED_OUT,
-                f"{self.url} has not answered in {ANSWER_SECONDS} s; look whether it was done",
+                f"{self.url} has not answered in {ANSWER_SECONDS} s; check whether it was done",
             )
         except (OSError, HTTPException) as error:
-            fail(Exit.FAILURE, f"{self.url} broke off: {_why(error)}; whether it was done, ask it again")
+            fail(Exit.FAILURE, f"{self.url} broke off: {_why(error)}; check whether it was done")
         except ValueError:
             fail(
                 Exit.FAILURE, f"{self.url} answers {response.status}, and not as volsched does; check the address"
             )
 
     def _refusal(self, code: int, status: Any) -> ServerRefusedError:
-        """Who does not know us, or lets us do nothing, ends the command."""
+        """A server that does not know us, or lets us do nothing, ends the command."""
         message = status.get("message", "") if isinstance(status, dict) else ""
         if code == 401:
             fail(
@@ -229,7 +235,7 @@ class RemoteServer:
                 f"{self.url} does not know who is asking ({message or 'Unauthorized'}); give a valid token with "
                 "--token-file, or --client-cert and --client-key; volsched token create NAME makes one",
             )
-        # Rules forbid too; who may not ask at all is named by the server.
+        # Admission forbids too; only where the user may not ask at all does the server name him.
         if code == 403 and (not message or 'User "' in message):
             fail(
                 Exit.FAILURE,
@@ -244,8 +250,7 @@ def _why(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
-# What a server is shown, and by what it is believed: tokens, certificates, and the kubeconfig that holds
-# them.
+# Credentials of both sides: tokens, certificates, and the kubeconfig that holds them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +264,7 @@ class Credentials:
 
 
 def read_secret(name: str) -> str:
-    """A token of a file; what else the file holds is never shown."""
+    """The token in a file; any other content is never printed."""
     try:
         text = (sys.stdin.read() if name == "-" else Path(name).read_text(encoding="ascii")).strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -277,7 +282,7 @@ def default_kubeconfig() -> Path:
 
 
 def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
-    """What a context says; without a name, the current one."""
+    """The credentials of a context; without a name, of the current one."""
     # Only a kubeconfig is YAML.
     import yaml
 
@@ -286,15 +291,15 @@ def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
     except OSError as error:
         fail(Exit.USAGE, f"{path} cannot be read: {error.strerror}; check the path and its permissions")
     except (yaml.YAMLError, UnicodeDecodeError):
-        # What stands in it is not shown: it holds secrets.
+        # The content is not printed: it has secrets.
         fail(Exit.USAGE, f"{path} is no kubeconfig; write one with: volsched kubeconfig --out {path}")
     try:
-        chosen = _named(document, "contexts", context or document["current-context"])
+        chosen = _entry(document, "contexts", context or document["current-context"])
         if context is not None and not chosen:
             there = ", ".join(it["name"] for it in document["contexts"])
             fail(Exit.USAGE, f'{path} has no context "{context}"; choose one with --context: {there}')
-        cluster = _named(document, "clusters", chosen["context"]["cluster"])["cluster"]
-        user = _named(document, "users", chosen["context"].get("user", "")).get("user") or {}
+        cluster = _entry(document, "clusters", chosen["context"]["cluster"])["cluster"]
+        user = _entry(document, "users", chosen["context"].get("user", "")).get("user") or {}
         return _credentials(path.parent, cluster, user)
     except (KeyError, TypeError, AttributeError, binascii.Error, UnicodeDecodeError):
         fail(
@@ -318,9 +323,9 @@ def _credentials(directory: Path, cluster: Mapping[str, Any], user: Mapping[str,
     )
 
 
-def _named(document: Mapping[str, Any], part: str, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next((it for it in document.get(part) or () if it.get("name") == name), {})
-    return found
+def _entry(document: Mapping[str, Any], part: str, name: str) -> Mapping[str, Any]:
+    entry: Mapping[str, Any] = next((it for it in document.get(part) or () if it.get("name") == name), {})
+    return entry
 
 
 def _path(directory: Path, name: str | None) -> Path | None:
@@ -329,7 +334,7 @@ def _path(directory: Path, name: str | None) -> Path | None:
 
 
 def _file(directory: Path, user: Mapping[str, Any], field: str) -> Path | None:
-    """TLS takes it from files alone: what stands in the kubeconfig itself is in one, only ours, until we end."""
+    """TLS reads files only: data in the kubeconfig is in a private one until the process ends."""
     if f"{field}-data" not in user:
         return _path(directory, user.get(field))
     content = base64.b64decode(user[f"{field}-data"])

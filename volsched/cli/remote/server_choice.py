@@ -1,4 +1,4 @@
-"""Which server a command talks to, if any; verbs that need the store itself end here where one was named."""
+"""Which server a command talks to, if any; verbs that need the store itself end here if one was named."""
 
 import ipaddress
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ def chosen_server(db: str | None = None) -> "RemoteServer | None":
 
 
 def refuse_server(db: str | None) -> None:
-    """The end of the command for a verb that needs the store itself, where a server was named."""
+    """Ends a command that needs the store itself, if a server was named."""
     if chosen_server(db) is None:
         return
     fail(
@@ -47,24 +47,24 @@ def _server(choice: ServerChoice) -> "RemoteServer":
     if (choice.client_cert is None) != (choice.client_key is None):
         fail(Exit.USAGE, "--client-cert and --client-key go together; give both")
     names_file = choice.kubeconfig is not None or choice.context is not None
-    given = (
+    credentials = (
         of_kubeconfig(choice.kubeconfig or default_kubeconfig(), choice.context) if names_file else Credentials()
     )
-    url = (choice.server or given.server).rstrip("/")
-    token = read_secret(choice.token_file) if choice.token_file is not None else given.token
+    url = (choice.server or credentials.server).rstrip("/")
+    token = read_secret(choice.token_file) if choice.token_file is not None else credentials.token
     is_local = _check(url, token is not None)
     return RemoteServer(
         url=url,
         token=None if is_local and choice.token_file is None else token,
-        ca_file=choice.ca_file or given.ca_file,
-        ca_data=None if choice.ca_file is not None else given.ca_data,
-        certificate=choice.client_cert or given.certificate,
-        key=choice.client_key or given.key,
+        ca_file=choice.ca_file or credentials.ca_file,
+        ca_data=None if choice.ca_file is not None else credentials.ca_data,
+        certificate=choice.client_cert or credentials.certificate,
+        key=choice.client_key or credentials.key,
     )
 
 
 def _check(url: str, with_token: bool) -> bool:
-    """Is it plain http? Then only to this machine: what is sent could be read on the way."""
+    """Whether it is plain http, which is refused beyond this machine: others could read what is sent."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -89,5 +89,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _shown(url: str) -> str:
-    """It may hold a password, which is not to be printed."""
+    """Without a password, which must not be printed."""
     return url.rpartition("@")[2][:80]

@@ -25,51 +25,51 @@ WITH_OBJECTS: Query = {"includeObject": "Object"}
 class ServerClient:
     server: RemoteServer
 
-    def document(self, asked: Question, parameters: "Parameters") -> DatedDocument:
-        answer = self._told(asked, parameters, JSON)
+    def document(self, declaration: Question, parameters: "Parameters") -> DatedDocument:
+        answer = self._answer(declaration, parameters, JSON)
         return DatedDocument(answer.body, int(answer.headers.get(MOMENT, system_clock())))
 
-    def permitted(self, asked: Question, parameters: "Parameters") -> DatedDocument | None:
+    def permitted(self, declaration: Question, parameters: "Parameters") -> DatedDocument | None:
         try:
-            answer = self._asked(asked, parameters, JSON)
+            answer = self._ask(declaration, parameters, JSON)
         except ServerRefusedError as error:
             if error.code in (403, 404):
                 return None
-            self.server.refuse(error, unasked=Exit.USAGE)
+            self.server.refuse(error, unprocessable=Exit.USAGE)
         return DatedDocument(answer.body, int(answer.headers.get(MOMENT, system_clock())))
 
-    def objects(self, asked: Question, parameters: "Parameters") -> ObjectsAnswer:
-        return table_answer(self._told(asked, parameters, TABLE, WITH_OBJECTS).body)
+    def objects(self, declaration: Question, parameters: "Parameters") -> ObjectsAnswer:
+        return table_answer(self._answer(declaration, parameters, TABLE, WITH_OBJECTS).body)
 
-    def _told(
-        self, asked: Question, parameters: "Parameters", accept: str, more: Query | None = None
+    def _answer(
+        self, declaration: Question, parameters: "Parameters", accept: str, more: Query | None = None
     ) -> ServerAnswer:
         try:
-            return self._asked(asked, parameters, accept, more)
+            return self._ask(declaration, parameters, accept, more)
         except ServerRefusedError as error:
             if error.code == 404:
                 raise UnknownError(str(error)) from None
-            self.server.refuse(error, unasked=Exit.USAGE)
+            self.server.refuse(error, unprocessable=Exit.USAGE)
 
-    def _asked(
-        self, asked: Question, parameters: "Parameters", accept: str, more: Query | None = None
+    def _ask(
+        self, declaration: Question, parameters: "Parameters", accept: str, more: Query | None = None
     ) -> ServerAnswer:
-        route = route_for(asked, parameters)
+        route = route_for(declaration, parameters)
         path, query, body = request_of(route, parameters)
-        return self.server.tell(route.method, path, query={**query, **(more or {})}, body=body, accept=accept)
+        return self.server.request(route.method, path, query={**query, **(more or {})}, body=body, accept=accept)
 
 
-def route_for(asked: Question, parameters: "Parameters") -> Route:
+def route_for(declaration: Question, parameters: "Parameters") -> Route:
     """The first route that takes all parameters that are given."""
     given = {name for name, it in type(parameters).model_fields.items() if _is_given(parameters, name, it)}
-    for route in asked.routes:
+    for route in declaration.routes:
         named, in_namespace = _path_fields(route), route.within == "namespace"
         fits = route.within == "either" or bool(route.body) or in_namespace == ("namespace" in given)
         sent = loaded(route.body).takes if route.body else frozenset()
         taken = {*named, *parameters.query_names(route.query), *sent, "namespace"}
         if fits and named <= given <= taken:
             return route
-    raise LookupError(f"no route of {asked.name} takes {sorted(given)}")
+    raise LookupError(f"no route of {declaration.name} takes {sorted(given)}")
 
 
 def _is_given(parameters: "Parameters", name: str, info: "FieldInfo") -> bool:
@@ -77,7 +77,7 @@ def _is_given(parameters: "Parameters", name: str, info: "FieldInfo") -> bool:
 
 
 def request_of(route: Route, parameters: "Parameters") -> tuple[str, Query, dict[str, Any] | None]:
-    """Path, query and body."""
+    """Path, query and body of the request."""
     segments = [
         str(getattr(parameters, route.names.get(it[1:-1], it[1:-1]))) if it.startswith("{") else it
         for it in route.path.strip("/").split("/")
@@ -107,7 +107,7 @@ def table_answer(table: Mapping[str, Any]) -> ObjectsAnswer:
 def _row(cells: list[str], manifest: Mapping[str, Any]) -> ObjectRow:
     head = metadata(manifest)
     name, namespace = str(head["name"]), str(head.get("namespace", ""))
-    # Ours go by their ids alone, though they have a namespace.
+    # The key of our own kinds is the id alone, though they have a namespace.
     ours = str(manifest.get("apiVersion", "")).startswith("volsched.io/")
     key = f"{namespace}/{name}" if namespace and not ours else name
     return ObjectRow(key, name, namespace, lambda: cells, lambda: dict(manifest))

@@ -1,4 +1,4 @@
-"""The options that say who is asked, a server or a cluster; every start reads them, and loads no more."""
+"""The options that choose a server or a cluster; every start of a command loads this module."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ServerOption = Annotated[
 ]
 TokenFileOption = Annotated[
     str | None,
-    typer.Option("--token-file", metavar="FILE|-", envvar="VOLSCHED_TOKEN_FILE", help="The token to show it."),
+    typer.Option("--token-file", metavar="FILE|-", envvar="VOLSCHED_TOKEN_FILE", help="The token for it."),
 ]
 CaFileOption = Annotated[
     Path | None,
@@ -23,11 +23,11 @@ CaFileOption = Annotated[
         "--ca-file",
         metavar="FILE",
         envvar="VOLSCHED_CA_FILE",
-        help="Who vouches for it; else who the system trusts.",
+        help="Its CA; else those that the system trusts.",
     ),
 ]
 ClientCertOption = Annotated[
-    Path | None, typer.Option("--client-cert", metavar="FILE", help="A certificate to show instead of a token.")
+    Path | None, typer.Option("--client-cert", metavar="FILE", help="A certificate instead of a token.")
 ]
 ClientKeyOption = Annotated[Path | None, typer.Option("--client-key", metavar="FILE", help="Its private key.")]
 KubeconfigOption = Annotated[
@@ -35,7 +35,7 @@ KubeconfigOption = Annotated[
     typer.Option(
         "--kubeconfig",
         metavar="FILE",
-        help="Where all of this stands, or with --live the cluster; else KUBECONFIG, else ~/.kube/config.",
+        help="File with all of this, or with --live the cluster's; else KUBECONFIG, else ~/.kube/config.",
     ),
 ]
 ContextOption = Annotated[
@@ -45,7 +45,7 @@ ContextOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerChoice:
-    """The options as they were given; looked at when a verb asks for the server."""
+    """The options as they were given; checked when a verb asks for the server."""
 
     server: str | None = None
     token_file: str | None = None
@@ -57,9 +57,9 @@ class ServerChoice:
     live: bool = False
     """No server of ours is asked, but the cluster of the kubeconfig."""
     by_environment: bool = False
-    """Nobody has typed --server: --db is then not a contradiction, and counts."""
+    """--server comes from the environment: --db is then no contradiction, and takes precedence."""
     verb: str = ""
-    """What is done, as it was typed."""
+    """The verb, as it was typed."""
 
 
 _chosen: ContextVar[ServerChoice] = ContextVar("volsched_choice", default=ServerChoice())  # noqa: B039 - it is frozen
