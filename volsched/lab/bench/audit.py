@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.lab.bench.stories import FEWEST_VOLUMES, NODES, Story
+from volsched.lab.bench.growth import SizeAxis
+from volsched.lab.bench.stories import FEWEST_VOLUMES, NODES, Story, ended_stories
 from volsched.log.database import Database
 from volsched.log.reads.event_audit import Window, position_since, window
 from volsched.log.reads.tail import event, read_head, state_as_of
@@ -28,8 +29,6 @@ ASKED = 20
 PAGE = 50
 AS_OF_MS, PAGE_MS = 5.0, 50.0
 EXPORTED = 1_000
-EVENTS_PER_STORY = 19
-"""Approximate; a story that is rolled back has fewer."""
 HOT = "volume-000000"
 
 
@@ -43,6 +42,8 @@ class AuditRow:
     target_ms: float | None
     """None: no target, because the answer is as long as the requested range."""
     baseline_ms: float
+    over_events: float | None = None
+    """How the median grows with the history; 0 where the answer does not care how long it is."""
 
     @property
     def ratio(self) -> float:
@@ -50,6 +51,14 @@ class AuditRow:
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}
+
+
+AUDIT_AXIS: SizeAxis[AuditRow] = SizeAxis(
+    column="over_events",
+    size=lambda row: row.events,
+    alike=lambda row: (row.question, row.engine),
+    figure=lambda row: row.median_ms,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +76,9 @@ class _Round:
 
     @property
     def story(self) -> Story:
-        """Some pod that has ended; the last thousandth may be in flight."""
-        written = (self.head // EVENTS_PER_STORY * (2 * self.turn + 1)) // (2 * ASKED)
-        return Story(written, f"volume-{written % FEWEST_VOLUMES:06}")
+        """Some pod that has ended."""
+        number = (max(ended_stories(self.head), 0) * (2 * self.turn + 1)) // (2 * ASKED)
+        return Story(number, f"volume-{number % FEWEST_VOLUMES:06}")
 
     @property
     def since(self) -> Window:
@@ -152,58 +161,62 @@ def _time(ask: Ask, round_: _Round, clock: Clock) -> float:
     return clock() - started
 
 
-def _volume_as_of(it: _Round, name: str) -> object:
-    return state_as_of(it.connection, f"volume/{name}", position=max(it.position, it.head // ASKED))
+def _volume_as_of(round_: _Round, name: str) -> object:
+    return state_as_of(round_.connection, f"volume/{name}", position=max(round_.position, round_.head // ASKED))
 
 
-def _bound_at(it: _Round, name: str) -> object:
-    return volume_history.bound_at(it.connection, name, position=max(it.position, it.head // ASKED))
+def _bound_at(round_: _Round, name: str) -> object:
+    return volume_history.bound_at(round_.connection, name, position=max(round_.position, round_.head // ASKED))
 
 
-def _history(it: _Round, stream: str) -> Answer:
-    return history.history(it.connection, stream, it.all, after=None, limit=100)
+def _history(round_: _Round, stream: str) -> Answer:
+    return history.history(round_.connection, stream, round_.all, after=None, limit=100)
 
 
-def _who(it: _Round) -> Answer:
-    return history.changes(it.connection, f"volume/{it.story.volume}", it.all, after=None, limit=PAGE)
+def _who(round_: _Round) -> Answer:
+    return history.changes(round_.connection, f"volume/{round_.story.volume}", round_.all, after=None, limit=PAGE)
 
 
-def _claims_of(it: _Round, name: str) -> Answer:
-    return volume_history.claims_of(it.connection, name, it.all, after=None, limit=PAGE)
+def _claims_of(round_: _Round, name: str) -> Answer:
+    return volume_history.claims_of(round_.connection, name, round_.all, after=None, limit=PAGE)
 
 
-def _attempts(it: _Round) -> Answer:
-    return stored_decisions.attempts_of(it.connection, it.story.key, it.all, after=None, limit=PAGE)
+def _attempts(round_: _Round) -> Answer:
+    return stored_decisions.attempts_of(round_.connection, round_.story.key, round_.all, after=None, limit=PAGE)
 
 
-def _on_node(it: _Round, within: Window) -> Answer:
-    node = f"node-{it.turn % NODES:03}"
-    return decisions.on_node(it.connection, node, within, after=None, limit=PAGE)
+def _on_node(round_: _Round, within: Window) -> Answer:
+    node = f"node-{round_.turn % NODES:03}"
+    return decisions.on_node(round_.connection, node, within, after=None, limit=PAGE)
 
 
-def _rollbacks(it: _Round) -> Answer:
-    return decisions.rollbacks(it.connection, window(it.connection, last=it.position), after=None, limit=PAGE)
+def _rollbacks(round_: _Round) -> Answer:
+    return decisions.rollbacks(
+        round_.connection, window(round_.connection, last=round_.position), after=None, limit=PAGE
+    )
 
 
-def _in_flight(it: _Round) -> Answer:
-    return decisions.in_flight(it.connection, now=2**60, older_than=0, after=None, limit=PAGE)
+def _in_flight(round_: _Round) -> Answer:
+    return decisions.in_flight(round_.connection, now=2**60, older_than=0, after=None, limit=PAGE)
 
 
-def _was_in_flight(it: _Round) -> Answer:
-    then = window(it.connection, last=it.position)
-    return decisions.was_in_flight(it.connection, then, older_than=0, after=None, limit=PAGE)
+def _was_in_flight(round_: _Round) -> Answer:
+    then = window(round_.connection, last=round_.position)
+    return decisions.in_flight_at_end(round_.connection, then, older_than=0, after=None, limit=PAGE)
 
 
-def _diff(it: _Round, noun: str | None) -> Answer:
-    within = window(it.connection, first=max(it.position, it.head // ASKED))
-    return world_diff(it.connection, within, noun=noun, after=None, limit=PAGE)
+def _diff(round_: _Round, noun: str | None) -> Answer:
+    within = window(round_.connection, first=max(round_.position, round_.head // ASKED))
+    return world_diff(round_.connection, within, noun=noun, after=None, limit=PAGE)
 
 
-def _interventions(it: _Round) -> Answer:
-    return history.interventions(it.connection, window(it.connection, last=it.position), after=None, limit=PAGE)
+def _interventions(round_: _Round) -> Answer:
+    return history.interventions(
+        round_.connection, window(round_.connection, last=round_.position), after=None, limit=PAGE
+    )
 
 
-def _export(it: _Round) -> None:
-    first = min(it.position, it.head - EXPORTED)
-    manifest = manifest_of(it.connection, first=first, last=first + EXPORTED - 1, now=0)
-    write_jsonl(StringIO(), manifest, events_of(it.connection, manifest))
+def _export(round_: _Round) -> None:
+    first = min(round_.position, round_.head - EXPORTED)
+    manifest = manifest_of(round_.connection, first=first, last=first + EXPORTED - 1, now=0)
+    write_jsonl(StringIO(), manifest, events_of(round_.connection, manifest))

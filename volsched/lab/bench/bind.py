@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from volsched.kube.storage import NO_PROVISIONER
-from volsched.lab.bench.log import bench_append, must
+from volsched.lab.bench.growth import SizeAxis
+from volsched.lab.bench.log import bench_append, bytes_in_use, must
 from volsched.lab.bench.statement_count import counted
 from volsched.log.commands import Command
 from volsched.log.commit_listeners import Commit, LeaseChange
@@ -154,6 +155,15 @@ class BindRow:
     lock_ms_p50: float | None = None
     lock_ms_p99: float | None = None
     """From the lock on the log's head to the commit, of all transactions of this process."""
+    bytes_per_pod: float | None = None
+    """By which the pages in use grew in bulk, creations included; the more pods, the less whole pages matter.
+    SQLite only."""
+    over_pods: float | None = None
+    """How the time of the bulk grows with its pods; 1 is in proportion."""
+
+    @property
+    def bulk_seconds(self) -> float:
+        return self.pods / self.pods_per_second
 
     @property
     def ratio(self) -> float:
@@ -161,6 +171,14 @@ class BindRow:
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}
+
+
+OVER_PODS: SizeAxis[BindRow] = SizeAxis(
+    column="over_pods",
+    size=lambda row: row.pods,
+    alike=lambda row: (row.engine, row.workers, row.nodes, row.volumes, row.claims, row.processes),
+    figure=lambda row: row.bulk_seconds,
+)
 
 
 @dataclass(slots=True)
@@ -191,8 +209,8 @@ def bench_bind(database: Database, load: BindLoad, *, clock: Clock, bell: Bell |
         bell=bell,
         stepwise=read_settings().stepwise_binding,
     )
-    held = LockTimes()
-    database.listeners.append(held)
+    lock_times = LockTimes()
+    database.listeners.append(lock_times)
     with nullcontext() if bell is None else closing(commits(database)) as others:
         row = measure_binding(
             database,
@@ -206,7 +224,7 @@ def bench_bind(database: Database, load: BindLoad, *, clock: Clock, bell: Bell |
         )
     if database.engine.dialect.name == "sqlite":
         row.longest_wait_ms = database.waits.longest * 1_000
-    row.lock_ms_p50, row.lock_ms_p99 = held.quantile_ms(0.5), held.quantile_ms(0.99)
+    row.lock_ms_p50, row.lock_ms_p99 = lock_times.quantile_ms(0.5), lock_times.quantile_ms(0.99)
     if bell is None:
         _count_singles(database, system, load, row, ids=ids, clock=clock)
     return row
@@ -244,10 +262,13 @@ def measure_binding(
     create(database, cluster(load.nodes, load.volumes), ids, clock)
     bind(0)
     collect_seldom()
+    is_file = database.engine.dialect.name == "sqlite"
+    bytes_before = bytes_in_use(database) if is_file else 0
     first, started = position(), clock()
     create(database, pods_with_claims("bulk", pods, claims), ids, clock)
     bind(pods)
     seconds, per_pod = clock() - started, (position() - first) / pods
+    bytes_per_pod = (bytes_in_use(database) - bytes_before) / pods if is_file else None
     times = []
     for number in range(load.singles):
         started = clock()
@@ -267,6 +288,7 @@ def measure_binding(
         single_ms_p99=times[-1 - len(times) // 100],
         events_per_pod=per_pod,
         baseline_events_per_second=base,
+        bytes_per_pod=bytes_per_pod,
     )
 
 

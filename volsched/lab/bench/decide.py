@@ -350,9 +350,9 @@ class _Bench:
         for claim in claims:
             self.index.put(claim)
         start = self.clock()
-        made = self.index.decide(pod)
+        attempt = self.index.decide(pod)
         spent = self.clock() - start
-        self._take(pod, made)
+        self._take(pod, attempt)
         return spent * 1000
 
     def feasible(self) -> int:
@@ -404,10 +404,10 @@ class _Bench:
                 self.index.reserve(key, self.index.snapshot.reserved.get(key, 0) + claim.size.value())
 
 
-def _outcome(made: Attempt) -> object:
-    chosen = made.chosen
+def _outcome(attempt: Attempt) -> object:
+    chosen = attempt.chosen
     if chosen is None:
-        return made.status
+        return attempt.status
     return chosen.node, chosen.score, chosen.answer.bindings, [it.claim for it in chosen.answer.provisions]
 
 

@@ -63,13 +63,13 @@ def changed_line(number: int, pods: int) -> bytes:
 
 
 def life_lines(pods: int, first: int, *, own_volumes: bool = True) -> Iterator[tuple[str, bytes]]:
-    """Kind and line of all that is told while so many pods come, run and go, each at its own time.
+    """Kind and line of all that a watch delivers while so many pods come, run and go, each at its own time.
 
     The claims and volumes of those that have some come and go with them, or stay and are used again.
     """
     version = HEAD + first
 
-    def told(type_: str, kind: str, index: int, state: str, *, plain: bool = False) -> tuple[str, bytes]:
+    def change(type_: str, kind: str, index: int, state: str, *, plain: bool = False) -> tuple[str, bytes]:
         nonlocal version
         version += 1
         template = (_PLAIN_LIFE if plain else _CLAIMED_LIFE)[state] if kind == "Pod" else _TEMPLATES[kind]
@@ -79,24 +79,24 @@ def life_lines(pods: int, first: int, *, own_volumes: bool = True) -> Iterator[t
         index, plain = 10**7 + first + number, not has_claim(number)
         makes_volume = own_volumes and not plain
         if makes_volume:
-            yield told("ADDED", "PersistentVolumeClaim", index, "Pending")
-        yield told("ADDED", "Pod", index, "Pending", plain=plain)
+            yield change("ADDED", "PersistentVolumeClaim", index, "Pending")
+        yield change("ADDED", "Pod", index, "Pending", plain=plain)
         if makes_volume:
-            yield told("MODIFIED", "PersistentVolumeClaim", index, "Chosen")
-            yield told("ADDED", "PersistentVolume", index, "Available")
-            yield told("MODIFIED", "PersistentVolume", index, "Bound")
-            yield told("MODIFIED", "PersistentVolumeClaim", index, "Bound")
+            yield change("MODIFIED", "PersistentVolumeClaim", index, "Chosen")
+            yield change("ADDED", "PersistentVolume", index, "Available")
+            yield change("MODIFIED", "PersistentVolume", index, "Bound")
+            yield change("MODIFIED", "PersistentVolumeClaim", index, "Bound")
         if not plain:
-            yield told("ADDED", "VolumeAttachment", index, "false")
-            yield told("MODIFIED", "VolumeAttachment", index, "true")
+            yield change("ADDED", "VolumeAttachment", index, "false")
+            yield change("MODIFIED", "VolumeAttachment", index, "true")
         for state in POD_LIFE[1:]:
-            yield told("MODIFIED", "Pod", index, state, plain=plain)
-        yield told("DELETED", "Pod", index, "Ended", plain=plain)
+            yield change("MODIFIED", "Pod", index, state, plain=plain)
+        yield change("DELETED", "Pod", index, "Ended", plain=plain)
         if not plain:
-            yield told("DELETED", "VolumeAttachment", index, "Gone")
+            yield change("DELETED", "VolumeAttachment", index, "Gone")
         if makes_volume:
             for kind in ("PersistentVolumeClaim", "PersistentVolume"):
-                yield told("DELETED", kind, index, "Gone")
+                yield change("DELETED", kind, index, "Gone")
 
 
 def has_claim(index: int) -> bool:
@@ -109,8 +109,8 @@ def line(type_: str, kind: str, index: int, *, version: int, state: bytes, plain
 
 
 def _filled(template: bytes, type_: str, index: int, *, version: int, state: bytes) -> bytes:
-    made = template.replace(b"@I@", b"%d" % index).replace(b"@V@", b"%d" % version).replace(b"@S@", state)
-    return made if type_ == "ADDED" else b'{"type":"' + type_.encode() + made[len(b'{"type":"ADDED') :]
+    filled = template.replace(b"@I@", b"%d" % index).replace(b"@V@", b"%d" % version).replace(b"@S@", state)
+    return filled if type_ == "ADDED" else b'{"type":"' + type_.encode() + filled[len(b'{"type":"ADDED') :]
 
 
 def _template(kind: str, name: str, more: Mapping[str, Any] = {}, **parts: Any) -> bytes:
@@ -235,8 +235,8 @@ class EncodedServer(ThreadingHTTPServer):
     def live(self, pods: int, first: int, own_volumes: bool) -> int:
         """The lives of so many pods, as fast as they are read; answers how many changes they are."""
         sent = 0
-        for kind, made in life_lines(pods, first, own_volumes=own_volumes):
-            self.queues[kind].put(made)
+        for kind, encoded in life_lines(pods, first, own_volumes=own_volumes):
+            self.queues[kind].put(encoded)
             sent += 1
         return sent
 
@@ -290,15 +290,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, kind: str) -> None:
         self._begin()
-        held = bytearray()
-        for made in listed_lines(kind, self.server.pods):
-            held += made
-            if len(held) >= CHUNK:
-                self._chunk(held)
-                held = bytearray()
+        chunk = bytearray()
+        for encoded in listed_lines(kind, self.server.pods):
+            chunk += encoded
+            if len(chunk) >= CHUNK:
+                self._chunk(chunk)
+                chunk = bytearray()
         ends = {"annotations": {"k8s.io/initial-events-end": "true"}, "resourceVersion": str(HEAD)}
         mark = {"type": "BOOKMARK", "object": {"kind": kind, "metadata": ends}}
-        self._chunk(held + json.dumps(mark).encode() + b"\n")
+        self._chunk(chunk + json.dumps(mark).encode() + b"\n")
         self._chunk(b"")
 
     def _watch(self, kind: str) -> None:
@@ -307,12 +307,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.watches[kind] = this
         while self.server.watches[kind] is this:
             try:
-                held = bytearray(queue.get(timeout=LOOK_SECONDS))
+                chunk = bytearray(queue.get(timeout=LOOK_SECONDS))
             except Empty:
                 continue
-            while not queue.empty() and len(held) < CHUNK:
-                held += queue.get()
-            self._chunk(held)
+            while not queue.empty() and len(chunk) < CHUNK:
+                chunk += queue.get()
+            self._chunk(chunk)
 
     def _begin(self) -> None:
         self.send_response(200)

@@ -212,11 +212,11 @@ def _controller_ms(http: httpx2.Client) -> float:
     times: list[float] = []
     for number in range(CONTROLLER_ROUNDS):
         claim, _ = pods_with_claims(f"alone-{number}", 1, 1)
-        made = _create(http, claim)
+        created = _create(http, claim)
         name = next(it["metadata"]["name"] for it in _volumes(http) if not it["spec"].get("claimRef"))
         named = {
             "kind": "PersistentVolumeClaim",
-            **{it: made["metadata"][it] for it in ("namespace", "name", "uid")},
+            **{it: created["metadata"][it] for it in ("namespace", "name", "uid")},
         }
         path = f"/api/v1/persistentvolumes/{name}"
         merge = {"content-type": "application/merge-patch+json"}
@@ -238,13 +238,13 @@ def _create(http: httpx2.Client, manifest: dict[str, Any]) -> dict[str, Any]:
     answer = http.post(collection_path(manifest["kind"], manifest["metadata"].get("namespace")), json=manifest)
     if answer.status_code not in (201, 409):
         raise ForeignBenchError(f"the server refused {manifest['kind']}: {answer.text}")
-    made: dict[str, Any] = answer.json()
-    return made
+    created: dict[str, Any] = answer.json()
+    return created
 
 
 def _volumes(http: httpx2.Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = http.get("/api/v1/persistentvolumes").json()["items"]
-    return found
+    volumes: list[dict[str, Any]] = http.get("/api/v1/persistentvolumes").json()["items"]
+    return volumes
 
 
 def _phases(http: httpx2.Client) -> set[str]:
@@ -256,21 +256,21 @@ def _bound(meter: CallMeter, pods: int) -> None:
 
 
 def _wait(condition: Callable[[], object], trouble: str, *, progress: Callable[[], object] = lambda: None) -> None:
-    seen, until = progress(), time.monotonic() + PATIENCE_SECONDS
+    last_progress, until = progress(), time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        if progress() != seen:
-            seen, until = progress(), time.monotonic() + PATIENCE_SECONDS
+        if progress() != last_progress:
+            last_progress, until = progress(), time.monotonic() + PATIENCE_SECONDS
         if time.monotonic() > until:
-            raise ForeignBenchError(f"{trouble}: {seen}")
+            raise ForeignBenchError(f"{trouble}: {last_progress}")
         time.sleep(LOOK_SECONDS)
 
 
 @contextmanager
 def strict_cluster() -> Iterator[tuple[httpx2.Client, Sequence[int]]]:
     """A strict API server and a PV controller on a store of their own, in processes of their own, by id."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VOLSCHED_")}
     without = [word for part in LEFT_OUT for word in ("--without", part)]
     place = MEMORY if MEMORY.is_dir() else None

@@ -6,7 +6,7 @@ import selectors
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -231,10 +231,10 @@ def _latencies(watching: list[Watcher], sent_at: dict[bytes, float]) -> Iterator
     first = watching[0].lines
     versions = [_version(line) for line in first]
     if list(map(int, versions)) != sorted(map(int, sent_at)):
-        raise HttpLoadError("a watcher was not told of every write, once and in order")
+        raise HttpLoadError("a watcher did not receive every write, once and in order")
     for entry in watching:
         if entry.lines != first:
-            raise HttpLoadError("two watchers of the same were told different things")
+            raise HttpLoadError("two watchers of the same objects received different changes")
         for version, at in zip(versions, entry.times, strict=True):
             yield at - sent_at[version]
 
@@ -279,9 +279,12 @@ class Serving:
     """CPU seconds of the process so far; NaN if unknown."""
 
 
+HTTP_ROWS = 4
+
+
 def bench_http(
     *, requests: int, callers: int, watchers: int, writes: int, writes_a_second: float, clock: Clock
-) -> Iterator[HttpRow]:
+) -> Generator[HttpRow, None, None]:
     """get, list and create, each beside the bare route; then writes while many watch."""
     _check_installed()
     with ExitStack() as stack:
@@ -375,9 +378,11 @@ def _check_installed() -> None:
 @contextmanager
 def _ours(store: Path) -> Iterator[Serving]:
     volsched = [sys.executable, "-m", "volsched"]
-    made = subprocess.run([*volsched, "migrate", "--db", str(store)], capture_output=True, text=True, check=False)
-    if made.returncode:
-        raise HttpLoadError(f"no store could be made: {made.stderr.strip()}")
+    migration = subprocess.run(
+        [*volsched, "migrate", "--db", str(store)], capture_output=True, text=True, check=False
+    )
+    if migration.returncode:
+        raise HttpLoadError(f"no store could be made: {migration.stderr.strip()}")
     # Maximum speed is measured here.
     environment = {**os.environ, "VOLSCHED_REQUESTS_PER_SECOND": "0"}
     command = [*volsched, "serve", "api", "--db", str(store), "--port", "0"]

@@ -1,4 +1,4 @@
-"""What a process costs that has nothing to do: `volsched up` on an empty store, beside a process that only sleeps.
+"""What a process costs that has nothing to do: `volsched up` on a store at rest, beside one that only sleeps.
 
 The baseline is a Python process that wakes up twenty times a second and does nothing: the cheapest way to poll.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 SETTLE_SECONDS = 5.0
-"""From the first answer to the start of the measurement: the caches are filled and the lease is taken by then."""
+"""From the first answer to the start of the measurement: the caches are filled and the lease is taken by then.
+With many volumes it takes longer, as a controller that begins to lead syncs all of them once."""
 POLLER = "import time\nprint('serving', flush=True)\nwhile True: time.sleep(0.05)"
 READY = "serving"
 USER_TICKS, SYSTEM_TICKS = 11, 12
@@ -28,6 +29,8 @@ class IdleBenchError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRow:
     engine: str
+    volumes: int
+    """At rest in the store."""
     seconds: float
     percent_of_core: float
     baseline_percent_of_core: float
@@ -37,19 +40,22 @@ class IdleRow:
         return asdict(self)
 
 
-def bench_idle(url: str, engine: str, *, seconds: float) -> IdleRow:
-    """`url` is that of an empty, migrated store."""
+def bench_idle(
+    url: str, engine: str, *, seconds: float, volumes: int = 0, settle: float = SETTLE_SECONDS
+) -> IdleRow:
+    """`url` is that of a migrated store with so many volumes and nothing to do."""
     if not Path("/proc/self/stat").exists():
         raise IdleBenchError("the processor time of another process is read from /proc, which is not there")
     served = [sys.executable, "-m", "volsched", "up", "--db", url, "--port", "0"]
     with _started(served) as up, _started([sys.executable, "-u", "-c", POLLER]) as poller:
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(settle)
         before, began = (cpu_seconds(up), cpu_seconds(poller)), time.monotonic()
         time.sleep(seconds)
         took = time.monotonic() - began
         used = cpu_seconds(up) - before[0], cpu_seconds(poller) - before[1]
     return IdleRow(
         engine=engine,
+        volumes=volumes,
         seconds=took,
         percent_of_core=used[0] / took * 100,
         baseline_percent_of_core=used[1] / took * 100,
@@ -62,13 +68,13 @@ def _started(command: Sequence[str]) -> Iterator[int]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout is not None
-            told = []
+            lines = []
             for line in process.stdout:
-                told.append(line)
+                lines.append(line)
                 if READY in line:
                     break
             else:
-                raise IdleBenchError(f"{' '.join(command[1:4])} ended: {''.join(told).strip()}")
+                raise IdleBenchError(f"{' '.join(command[1:4])} ended: {''.join(lines).strip()}")
             yield process.pid
         finally:
             process.terminate()

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, update
 
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
+from volsched.lab.bench.growth import SizeAxis, exponent
 from volsched.log import tables
 from volsched.log.batch import lock_head, place
 from volsched.log.commands import Command, Done, EffectDone, Precondition
@@ -17,7 +18,9 @@ from volsched.log.events.fold import BindingState, Decision, NewEffect, ObjectSt
 from volsched.log.integrity.replay import fold_log
 from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import state_as_of
+from volsched.log.sqlite_file import used_bytes
 from volsched.log.transaction import execute
+from volsched.objects.rules.object_events import created_event
 
 # The baseline inserts pre-encoded rows into the same table, nothing else: no JSON, no hash, no head row, no
 # views. The difference is the price of an event log.
@@ -157,7 +160,7 @@ def create_volume(name: str) -> Command:
         },
         "status": {"phase": "Available"},
     }  # fmt: skip
-    event = NewEvent(stream=f"volume/{name}", type="VolumeCreated", data={"patch": manifest})
+    event = created_event(f"volume/{name}", manifest)
     return Command(actor="bench", streams=(event.stream,), decide=lambda _: Decision(events=(event,)))
 
 
@@ -175,7 +178,7 @@ def _creating(manifest: dict[str, Any]) -> Command:
     noun = {"Node": "node", "PersistentVolumeClaim": "claim", "Pod": "pod"}[manifest["kind"]]
     names = manifest["metadata"]
     key = f"{names['namespace']}/{names['name']}" if "namespace" in names else names["name"]
-    event = NewEvent(stream=f"{noun}/{key}", type=f"{noun.capitalize()}Created", data={"patch": manifest})
+    event = created_event(f"{noun}/{key}", manifest)
     return Command(actor="bench", streams=(event.stream,), decide=lambda _: Decision(events=(event,)))
 
 
@@ -194,6 +197,12 @@ def plan_volume(name: str) -> Command:
         return plan(request, states)
 
     return Command(actor="bench", streams=streams, decide=decide)
+
+
+def bytes_in_use(database: Database) -> int:
+    """Of an SQLite store: whole pages, those in the write-ahead log too, and none that is free."""
+    with database.read() as connection:
+        return used_bytes(connection.connection.driver_connection)
 
 
 def must(outcomes: Sequence[object]) -> None:
@@ -232,6 +241,10 @@ class ReplayRow:
     as_of_ms: float
     """One object as of one position: the median."""
     as_of_p99_ms: float
+    over_events: float | None = None
+    """How the time to fold everything grows with the history; 1 is in proportion."""
+    as_of_over_events: float | None = None
+    """How the median of one object as of one position grows."""
 
     @property
     def ratio(self) -> float:
@@ -239,6 +252,21 @@ class ReplayRow:
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}
+
+
+def _replay_axis(column: str, figure: Callable[[ReplayRow], float]) -> SizeAxis[ReplayRow]:
+    return SizeAxis(
+        column=column,
+        size=lambda row: row.events,
+        alike=lambda row: (row.engine, row.objects),
+        figure=figure,
+    )
+
+
+REPLAY_AXES = (
+    _replay_axis("over_events", lambda row: row.events / row.events_per_second),
+    _replay_axis("as_of_over_events", lambda row: row.as_of_ms),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +283,13 @@ class RestartRow:
     def ratio(self) -> float:
         return self.long_ms / self.short_ms
 
+    @property
+    def over_events(self) -> float | None:
+        """How the time grows from the short history to the long one; 0: it does not."""
+        return exponent((self.short_history, self.short_ms), (self.long_history, self.long_ms))
+
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.ratio}
+        return {**asdict(self), "ratio": self.ratio, "over_events": self.over_events}
 
 
 def fill(database: Database, *, objects: int, events: int, bindings: int = 0) -> Iterator[int]:
@@ -295,8 +328,8 @@ def bench_replay(database: Database, *, clock: Clock) -> ReplayRow:
         started = clock()
         folded = fold_log(connection)
         ours = clock() - started
-        asked = sorted(_as_of_times(connection, sorted(folded.states), count, clock))
-    middle, slowest = asked[len(asked) // 2], asked[len(asked) * 99 // 100]
+        times = sorted(_as_of_times(connection, sorted(folded.states), count, clock))
+    middle, slowest = times[len(times) // 2], times[len(times) * 99 // 100]
     engine = database.engine.dialect.name
     return ReplayRow(engine, count, len(folded.states), count / ours, count / bare, middle * 1000, slowest * 1000)
 

@@ -25,9 +25,9 @@ from volsched.cluster.kubernetes.streams import reading
 from volsched.cluster.observer import ClusterObserver
 from volsched.cluster.projection import project
 from volsched.lab.bench.encoded_server import HEAD, changed_line, counts, kind_of_change, life_lines, listed_lines
+from volsched.lab.bench.log import bytes_in_use
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
-from volsched.log.sqlite_file import used_bytes
 from volsched.runtime.clock import system_clock
 
 FOLLOWED = ("Node", "PersistentVolume", "PersistentVolumeClaim", "VolumeAttachment", "Pod")
@@ -35,7 +35,7 @@ SAMPLE = 2_000
 """Objects of a kind, or changes, that are decoded for the baseline."""
 PODS_A_DAY = 10 * 86_400
 MOST_CHANGES = 30
-"""Of one life: versions are told apart by it."""
+"""Of one life: it distinguishes versions."""
 UNLIMITED = 1e6
 IDLE_SECONDS = 0.02
 PATIENCE_SECONDS = 600.0
@@ -121,7 +121,7 @@ class Follower:
 
 @dataclass
 class Lags:
-    """When each change became known, after it was due; kinds are told apart from each other."""
+    """When each change became known, after it was due; by kind."""
 
     start: float
     rate: int
@@ -160,9 +160,9 @@ def bench_mirror(database: Database, load: MirrorLoad) -> Iterator[MirrorRow]:
             follower.until(lambda: all(it.last_heard is not None for it in follower.cluster.health().values()))
             yield bench.changes(follower, "sustained", load.rate, load.seconds, first=0)
             yield bench.changes(follower, "burst", load.burst, load.burst_seconds, first=load.rate * load.seconds)
-            told = load.rate * load.seconds + load.burst * load.burst_seconds
-            yield bench.lives(follower, first=told, own_volumes=True)
-            yield bench.lives(follower, first=told + load.lives * MOST_CHANGES, own_volumes=False)
+            changed = load.rate * load.seconds + load.burst * load.burst_seconds
+            yield bench.lives(follower, first=changed, own_volumes=True)
+            yield bench.lives(follower, first=changed + load.lives * MOST_CHANGES, own_volumes=False)
 
 
 @dataclass
@@ -191,8 +191,8 @@ class _Bench:
         lags: list[float] = []
 
         def work() -> None:
-            asked = {"rate": rate, "seconds": seconds, "first": first}
-            start = self.http.post("/load", params=asked).json()["start"]
+            parameters = {"rate": rate, "seconds": seconds, "first": first}
+            start = self.http.post("/load", params=parameters).json()["start"]
             noted = Lags(start, rate, first, total)
             follower.until(lambda: noted.note(follower.observer.mirror.reached))
             lags.extend(sorted(noted.seconds))
@@ -207,17 +207,17 @@ class _Bench:
         for kind, line in life_lines(self.load.lives, first, own_volumes=own_volumes):
             last[kind] = int(line.partition(b'"resourceVersion":"')[2].partition(b'"')[0])
             changes += 1
-        before = _bytes(self.database)
+        before = bytes_in_use(self.database)
 
         def work() -> None:
-            asked = {"pods": self.load.lives, "first": first, "volumes": int(own_volumes)}
-            self.http.post("/lives", params=asked)
+            parameters = {"pods": self.load.lives, "first": first, "volumes": int(own_volumes)}
+            self.http.post("/lives", params=parameters)
             reached = follower.observer.mirror.reached
             follower.until(lambda: all(reached.get(kind, 0) >= version for kind, version in last.items()))
 
         volumes = "with volumes of their own" if own_volumes else "that come back to their claims"
         row = self._row(f"the lives of {self.load.lives:,} pods {volumes}", changes, decoded * changes, work)
-        grown = (_bytes(self.database) - before) / self.load.lives * PODS_A_DAY / 1e9
+        grown = (bytes_in_use(self.database) - before) / self.load.lives * PODS_A_DAY / 1e9
         return replace(row, gigabytes_a_day=grown)
 
     def _row(self, what: str, objects: int, decode_seconds: float, work: Callable[[], None]) -> MirrorRow:
@@ -252,18 +252,13 @@ def _generator(pods: int) -> Iterator[str]:
 
 def _decoding(lines: Iterator[bytes]) -> float:
     """CPU seconds to decode one of them."""
-    made = list(lines)
+    encoded = list(lines)
     start = process_time()
-    for line in made:
+    for line in encoded:
         orjson.loads(line)
-    return (process_time() - start) / max(len(made), 1)
+    return (process_time() - start) / max(len(encoded), 1)
 
 
 def _head(database: Database) -> int:
     with database.read() as connection:
         return read_head(connection).position
-
-
-def _bytes(database: Database) -> int:
-    with database.read() as connection:
-        return used_bytes(connection.connection.driver_connection)

@@ -1,36 +1,37 @@
 """The store beside libraries that do a part of its work, in one run: one item a commit, and a hundred.
 
-A peer is measured through its own public classes, with the durability that it has by default. Those that are not
-installed are named as such: none of them is needed for anything else.
+Those that are not installed are named as such: none of them is needed for anything else. Each row states the
+durability of its commits, as the measured connection reports it.
 """
 
-import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import URL
-
+from volsched.lab.bench.http import BenchMissingError, bench_http
 from volsched.lab.bench.log import append_events, encoded_rows, insert_bare, must, patch_event
+from volsched.lab.bench.peer_libraries import BATCHES, EVENTS, PEERS, QUEUE, WORK, Ask, Commit
 from volsched.log.commands import Command, EffectDone, Precondition
 from volsched.log.database import Database
 from volsched.log.effects import claim
 from volsched.log.events.fold import NOTHING, Decision, NewEffect
 from volsched.log.transaction import execute
 
-EVENTS, WORK = "events appended", "work items claimed and recorded"
-BATCHES = (1, 100)
-QUEUE = "bench"
+READS = "objects read over HTTP"
 SECOND = 1_000_000
 LEASE = 60 * SECOND
 NOT_INSTALLED = "not installed"
-STATE = b'{"patch":{"metadata":{"annotations":{"pv.kubernetes.io/bound-by-controller":"yes"}}}}'
-"""About as long as the data of our events."""
+LEVELS = ("off", "normal", "full", "extra")
+"""What SQLite's numbers of `synchronous` mean."""
+CALLERS = 16
+"""Connections that ask for objects at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,12 @@ class PeerRow:
     work: str
     who: str
     batch: int
-    """Items in a commit."""
+    """Items in a commit, or in an answer."""
     per_second: float | None
     cpu_us: float | None
-    """Processor time of an item in this process, in microseconds."""
+    """Processor time of an item in this process, or in the server, in microseconds."""
+    durability: str = ""
+    """What the connection that was measured says of its commits."""
     note: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -55,37 +58,23 @@ class Clocks:
     cpu: Callable[[], float]
 
 
-Commit = Callable[..., object]
-"""Called with what was prepared, if anything was."""
 Prepare = Callable[[], object]
-WHOLE = "a workflow of one step, which is recorded too"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """A library that does a part of the work; `begin` is told where its data goes, and gives what commits."""
-
-    who: str
-    work: str
-    engines: tuple[str, ...]
-    batches: tuple[int, ...]
-    begin: Callable[[URL, int, int], AbstractContextManager[Commit]]
-    """(where, batch, items)"""
-    note: str = ""
 
 
 def bench_peers(database: Database, folder: Path, *, items: int, clocks: Clocks) -> Iterator[PeerRow]:
     """`folder` is for the peers' own files; about `items` of each kind in each row."""
     engine = database.engine.dialect.name
+    ours = partial(_first_value, database)
     for batch in BATCHES:
         rounds = max(items // batch, 3)
         events = partial(_row, engine, EVENTS, batch=batch, rounds=rounds, clocks=clocks)
         work = partial(_row, engine, WORK, batch=batch, rounds=rounds, clocks=clocks)
-        yield events("volsched", _appending(database, batch, clocks))
+        durability = durability_of(engine, ours)
+        yield events("volsched", _appending(database, batch, clocks), durability=durability)
         rows = partial(encoded_rows, database, batch)
-        yield events("bare driver", partial(insert_bare, database), prepared=rows)
+        yield events("bare driver", partial(insert_bare, database), prepared=rows, durability=durability)
         _queue_work(database, batch, rounds)
-        yield work("volsched", _working(database, batch))
+        yield work("volsched", _working(database, batch), durability=durability)
         for peer in PEERS:
             if engine not in peer.engines or batch not in peer.batches:
                 continue
@@ -95,9 +84,51 @@ def bench_peers(database: Database, folder: Path, *, items: int, clocks: Clocks)
                 continue
             where = database.engine.url
             if engine == "sqlite":
-                where = where.set(database=str(folder / f"{peer.who}-{batch}.db"))
-            with peer.begin(where, batch, rounds * batch) as commit:
-                yield row(peer.who, commit, note=peer.note)
+                where = where.set(database=str(_file_with_wal(folder / f"{peer.who}-{batch}.db")))
+            with peer.begin(where, batch, rounds * batch) as session:
+                # Before it is measured: to ask is a statement, which belongs to no commit.
+                durability = durability_of(engine, session.ask or ours)
+                yield row(peer.who, session.commit, durability=durability, note=peer.note)
+    if engine == "sqlite":
+        yield from bench_routes(engine, items=items, clock=clocks.wall)
+
+
+def bench_routes(engine: str, *, items: int, clock: Callable[[], float]) -> Iterator[PeerRow]:
+    """One object an answer, and a hundred, beside a route that only answers."""
+    row = partial(PeerRow, engine=engine, work=READS)
+    asked = bench_http(requests=items, callers=CALLERS, watchers=1, writes=1, writes_a_second=1, clock=clock)
+    try:
+        with closing(asked) as measured:
+            # Its first rows are these; what it would measure after them is not asked for.
+            answers = list(zip(BATCHES, islice(measured, len(BATCHES)), strict=True))
+    except BenchMissingError:
+        for batch in BATCHES:
+            yield row(who="bare route", batch=batch, per_second=None, cpu_us=None, note=NOT_INSTALLED)
+        return
+    for batch, answer in answers:
+        cpu_us = None if answer.cpu_ms is None else answer.cpu_ms * 1_000 / batch
+        yield row(who="volsched", batch=batch, per_second=answer.per_second * batch, cpu_us=cpu_us)
+        bare = None if answer.baseline_per_second is None else answer.baseline_per_second * batch
+        yield row(who="bare route", batch=batch, per_second=bare, cpu_us=None)
+
+
+def durability_of(engine: str, ask: Ask) -> str:
+    if engine == "sqlite":
+        level = ask("PRAGMA synchronous")
+        return f"{ask('PRAGMA journal_mode')}, synchronous={LEVELS[level] if isinstance(level, int) else level}"
+    return f"fsync={ask('SHOW fsync')}, synchronous_commit={ask('SHOW synchronous_commit')}"
+
+
+def _first_value(database: Database, statement: str) -> object:
+    with database.write_beside_log() as connection:
+        return connection.exec_driver_sql(statement).scalar()
+
+
+def _file_with_wal(file: Path) -> Path:
+    """As ours has it. The mode is a property of the file, which a connection that does not set it takes over."""
+    with closing(sqlite3.connect(file)) as raw:
+        raw.execute("PRAGMA journal_mode = WAL")
+    return file
 
 
 def _row(
@@ -110,6 +141,7 @@ def _row(
     rounds: int,
     clocks: Clocks,
     prepared: Prepare | None = None,
+    durability: str = "",
     note: str = "",
 ) -> PeerRow:
     """`prepared` makes what each commit is given, and is not measured."""
@@ -124,7 +156,7 @@ def _row(
         walls.append(clocks.wall() - began)
         cpus.append(clocks.cpu() - spent)
     wall, cpu = sorted(walls)[rounds // 2], sum(cpus) / rounds
-    return row(per_second=batch / wall, cpu_us=cpu / batch * 1e6, note=note)
+    return row(per_second=batch / wall, cpu_us=cpu / batch * 1e6, durability=durability, note=note)
 
 
 def _appending(database: Database, batch: int, clocks: Clocks) -> Commit:
@@ -157,92 +189,3 @@ def _working(database: Database, batch: int) -> Commit:
         must(execute(database, commands, now=SECOND, react=lambda _, __: NOTHING))
 
     return commit
-
-
-def _eventsourcing(where: URL, batch: int, _items: int) -> AbstractContextManager[Commit]:
-    from eventsourcing.persistence import ApplicationRecorder, StoredEvent
-
-    recorder: ApplicationRecorder
-    if where.get_backend_name() == "sqlite":
-        from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
-
-        recorder = SQLiteApplicationRecorder(SQLiteDatastore(where.database))
-    else:
-        from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastore
-
-        host, port = where.host or where.query.get("host", ""), where.port or 5432
-        address = (where.database, host, port, where.username, where.password or "")
-        recorder = PostgresApplicationRecorder(PostgresDatastore(*address))
-    recorder.create_table()
-    return nullcontext(
-        lambda: recorder.insert_events(
-            [StoredEvent(uuid4(), 1, "volsched:VolumeChanged", STATE) for _ in range(batch)]
-        )
-    )
-
-
-def _huey(where: URL, _batch: int, items: int) -> AbstractContextManager[Commit]:
-    """Dequeue and store a result."""
-    from huey.storage import SqliteStorage
-
-    storage = SqliteStorage(name="bench", filename=where.database, fsync=True)
-    for _ in range(items):
-        storage.enqueue(STATE)
-    return nullcontext(lambda: storage.put_data(uuid4().hex, storage.dequeue()))
-
-
-@contextmanager
-def _procrastinate(where: URL, _batch: int, items: int) -> Iterator[Commit]:
-    """A job fetched and finished, as its worker does it; it notifies of neither."""
-    from procrastinate import App, PsycopgConnector
-    from procrastinate.jobs import Job, Status
-    from procrastinate.manager import JobManager
-
-    conninfo = where.set(drivername="postgresql").render_as_string(hide_password=False)
-    app = App(connector=PsycopgConnector(conninfo=conninfo))
-    manager = JobManager(app.connector)
-    jobs = [Job(queue=QUEUE, lock=None, queueing_lock=None, task_name="bench") for _ in range(items)]
-
-    async def begin() -> int:
-        await app.open_async()
-        await app.schema_manager.apply_schema_async()
-        await manager.batch_defer_jobs_async(jobs)
-        worker: int = await manager.register_worker()
-        return worker
-
-    async def work(worker: int) -> None:
-        job = await manager.fetch_job([QUEUE], worker)
-        await manager.finish_job(job, Status.SUCCEEDED, delete_job=False)
-
-    with asyncio.Runner() as runner:
-        worker = runner.run(begin())
-        try:
-            yield lambda: runner.run(work(worker))
-        finally:
-            runner.run(app.close_async())
-
-
-@contextmanager
-def _dbos(where: URL, _batch: int, _items: int) -> Iterator[Commit]:
-    from dbos import DBOS
-
-    address = where.set(drivername=where.get_backend_name()).render_as_string(hide_password=False)
-    DBOS(config={"name": "volsched-bench", "system_database_url": address, "log_level": "ERROR"})
-    step = DBOS.step()(lambda: STATE.decode())
-    workflow = DBOS.workflow()(lambda: step())
-    DBOS.launch()
-    try:
-        yield workflow
-    finally:
-        DBOS.destroy(destroy_registry=True)
-
-
-PEERS = (
-    Peer(
-        who="eventsourcing", work=EVENTS, engines=("sqlite", "postgresql"), batches=BATCHES, begin=_eventsourcing
-    ),
-    Peer(who="huey", work=WORK, engines=("sqlite",), batches=(1,), begin=_huey),
-    Peer(who="procrastinate", work=WORK, engines=("postgresql",), batches=(1,), begin=_procrastinate),
-    Peer(who="dbos", work=WORK, engines=("sqlite", "postgresql"), batches=(1,), begin=_dbos, note=WHOLE),
-)
-"""Those with one batch size have no batches."""

@@ -52,9 +52,9 @@ def bench_bind_of_processes(database: Database, count: int, load: BindLoad, *, c
                 raise RuntimeError(f"a process ended with {died[0].returncode} while it was measured")
 
         row = bench_bind_beside(database, load, workers=f"{count} processes", base=base, clock=clock, check=check)
-        told = [it.communicate("\n")[0] for it in started]
+        waits = [it.communicate("\n")[0] for it in started]
     row.processes = count
-    row.longest_wait_ms = max(map(float, told)) * 1_000
+    row.longest_wait_ms = max(map(float, waits)) * 1_000
     return row
 
 
@@ -91,9 +91,9 @@ def _until_bound(database: Database, pods: int, check: Check) -> None:
 
 def _committed(database: Database) -> int:
     bindings = tables.bindings
-    asked = select(func.count()).select_from(bindings).where(bindings.c.state == "committed")
+    statement = select(func.count()).select_from(bindings).where(bindings.c.state == "committed")
     with database.read() as connection:
-        return int(connection.execute(asked).scalar() or 0)
+        return int(connection.execute(statement).scalar() or 0)
 
 
 def _position(database: Database) -> int:
@@ -109,14 +109,14 @@ def _processes(url: str, count: int) -> Iterator[Sequence[Process]]:
         for number in range(1, count + 1)
     ]
     try:
-        for it in started:
-            if it.stdout is None or it.stdout.readline().strip() != READY:
+        for process in started:
+            if process.stdout is None or process.stdout.readline().strip() != READY:
                 raise RuntimeError("a process that was to be measured did not start")
         yield started
     finally:
-        for it in started:
-            it.kill()
-            it.communicate()
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def _main(url: str, share: Share) -> None:

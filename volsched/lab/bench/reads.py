@@ -1,25 +1,29 @@
-"""What reading a store costs as it grows: a scheduler's start, `explain`, `get pv`, `verify`; with the exponents.
+"""What reading a store costs as it grows: a scheduler's start, `explain`, `get pv`, `verify`, the periodic resync.
 
-Processor time of this process. The store has local volumes on some nodes, all free, and two pods: one that fits,
-and one whose claim is too large for every volume.
+Processor time of this process, and of the commands that it runs. The store has local volumes on some nodes, all
+free, and two pods: one that fits, and one whose claim is too large for every volume.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+import gc
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from volsched.kube.meta import HOSTNAME
 from volsched.kube.storage import NO_PROVISIONER
+from volsched.lab.bench.growth import SizeAxis
 from volsched.lab.bench.log import must
 from volsched.log.commands import Command
 from volsched.log.database import Database
-from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.transaction import execute
+from volsched.objects.rules.object_events import created_event
+from volsched.pv_controller.controller import RESYNC, Controller
 from volsched.questions.context import QuestionContext
 from volsched.questions.explain.handlers import explain
 from volsched.questions.explain.parameters import ExplainParameters
@@ -37,64 +41,84 @@ FITS, TOO_LARGE = "fits", "too-large"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRow:
     what: str
+    engine: str
     nodes: int
     volumes: int
     seconds: float
     """Of processor time."""
-    exponent: float | None
-    """How the time grows with the volumes, from the row before: 1 is in proportion."""
+    over_nodes: float | None = None
+    """How the time grows with the nodes, as many volumes in all; 1 is in proportion."""
+    over_volumes: float | None = None
+    """With the volumes, as many on each node: the cluster grows as a whole."""
+    over_volumes_a_node: float | None = None
+    """With the volumes on each node, as many nodes."""
+
+    @property
+    def volumes_a_node(self) -> float:
+        return self.volumes / self.nodes
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
+def _axis(column: str, size: Callable[[ReadRow], float], same: Callable[[ReadRow], float]) -> SizeAxis[ReadRow]:
+    return SizeAxis(
+        column=column,
+        size=size,
+        alike=lambda row: (row.what, row.engine, same(row)),
+        figure=lambda row: row.seconds,
+    )
+
+
+READ_AXES = (
+    _axis("over_nodes", lambda row: row.nodes, lambda row: row.volumes),
+    _axis("over_volumes", lambda row: row.volumes, lambda row: row.volumes_a_node),
+    _axis("over_volumes_a_node", lambda row: row.volumes_a_node, lambda row: row.nodes),
+)
+
+
 def fill_volumes(database: Database, *, nodes: int, volumes: int) -> Iterator[int]:
     """Yields the events written so far."""
-    made = [_made("class", "local", _class()), *(_made("node", _host(n), _node(n)) for n in range(nodes))]
-    made += [_made("volume", f"pv-{n:06}", _volume(n, nodes)) for n in range(volumes)]
+    creations = [created_event("class/local", _class())]
+    creations += [created_event(f"node/{_host(n)}", _node(n)) for n in range(nodes)]
+    creations += [created_event(f"volume/{_name(n)}", _volume(n, nodes)) for n in range(volumes)]
     for name, size in ((FITS, "11Gi"), (TOO_LARGE, "100Gi")):
-        made += [
-            _made("claim", f"default/{name}", _claim(name, size)),
-            _made("pod", f"default/{name}", _pod(name)),
+        creations += [
+            created_event(f"claim/default/{name}", _claim(name, size)),
+            created_event(f"pod/default/{name}", _pod(name)),
         ]
-    for start in range(0, len(made), PER_COMMIT):
-        events = tuple(made[start : start + PER_COMMIT])
+    for start in range(0, len(creations), PER_COMMIT):
+        events = tuple(creations[start : start + PER_COMMIT])
         streams = tuple(it.stream for it in events)
         command = Command(actor="cli/apply/bench", streams=streams, decide=_always(Decision(events=events)))
         must(execute(database, [command], now=start * SECOND, react=lambda _, __: NOTHING))
         yield start + len(events)
 
 
-def bench_reads(database: Database, *, nodes: int, volumes: int, cpu: Callable[[], float]) -> list[ReadRow]:
-    cases: list[tuple[str, Callable[[], object]]] = [
-        ("start of a scheduler", lambda: _start(database)),
-        ("explain, a pod that fits", lambda: _explain(database, FITS)),
-        ("explain, a pod that fits nowhere", lambda: _explain(database, TOO_LARGE)),
-        ("get pv, rows", lambda: _rows(database)),
-        ("verify", lambda: verify(database)),
-    ]
-    rows = []
-    for what, ask in cases:
+def bench_reads(database: Database, *, nodes: int, volumes: int, cpu: Callable[[], float]) -> Iterator[ReadRow]:
+    """`cpu` counts what this process and those that it has waited for have spent."""
+
+    def measure(what: str, ask: Callable[[], object]) -> ReadRow:
+        # What the question before has left is not paid for by this one.
+        gc.collect()
         began = cpu()
         ask()
-        rows.append(ReadRow(what=what, nodes=nodes, volumes=volumes, seconds=cpu() - began, exponent=None))
-    return rows
+        engine = database.engine.dialect.name
+        return ReadRow(what=what, engine=engine, nodes=nodes, volumes=volumes, seconds=cpu() - began)
 
-
-def with_exponents(rows: Sequence[ReadRow]) -> list[ReadRow]:
-    """Rows of several sizes, the smallest first, each with its growth from the one before."""
-    known: dict[str, ReadRow] = {}
-    found = []
-    for row in rows:
-        before = known.get(row.what)
-        exponent = None
-        if before is not None and before.seconds > 0 and before.volumes < row.volumes:
-            exponent = math.log(row.seconds / before.seconds) / math.log(row.volumes / before.volumes)
-        known[row.what] = row
-        found.append(
-            ReadRow(what=row.what, nodes=row.nodes, volumes=row.volumes, seconds=row.seconds, exponent=exponent)
-        )
-    return found
+    yield measure("start of a scheduler", lambda: _start(database))
+    yield measure("explain, a pod that fits", lambda: _explain(database, FITS))
+    yield measure("explain, a pod that fits nowhere", lambda: _explain(database, TOO_LARGE))
+    yield measure(
+        "explain, a pod that is not there, whole command", lambda: _ask(database, 3, "explain", "pod", "nobody")
+    )
+    yield measure("get pv, rows", lambda: _rows(database))
+    yield measure("get pv, whole command", lambda: _ask(database, 0, "get", "pv"))
+    yield measure("get pv NAME, whole command", lambda: _ask(database, 0, "get", "pv", _name(0)))
+    yield measure("verify", lambda: verify(database))
+    # The last, because leading is written down.
+    resync = _rested(database)
+    yield measure(f"periodic resync, one of every {RESYNC // SECOND} s", resync)
 
 
 def _start(database: Database) -> None:
@@ -116,16 +140,40 @@ def _rows(database: Database) -> None:
             row.cells()
 
 
+def _ask(database: Database, exit_code: int, *words: str) -> None:
+    """A command as it is typed, with the start of its process."""
+    url = database.engine.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-m", "volsched", *words, "--db", url]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != exit_code:
+        raise RuntimeError(f"volsched {' '.join(words)} ended with {run.returncode}: {run.stderr.strip()}")
+
+
+def _rested(database: Database) -> Callable[[], object]:
+    """The next resync of a controller that has synced everything once and has nothing to do."""
+    world = World(database)
+    controller = Controller(database, world, "bench")
+    controller.update(world.catch_up(), 0)
+    while controller.step(0):
+        controller.update(world.catch_up(), 0)
+
+    def resync() -> None:
+        while controller.step(RESYNC):
+            controller.update(world.catch_up(), RESYNC)
+
+    return resync
+
+
 def _always(decision: Decision) -> Callable[[object], Decision]:
     return lambda _: decision
 
 
-def _made(noun: str, key: str, manifest: dict[str, Any]) -> NewEvent:
-    return NewEvent(stream=f"{noun}/{key}", type=f"{noun.capitalize()}Created", data={"patch": manifest})
-
-
 def _host(number: int) -> str:
     return f"node-{number:05}"
+
+
+def _name(number: int) -> str:
+    return f"pv-{number:06}"
 
 
 def _object(kind: str, name: str, **rest: Any) -> dict[str, Any]:
@@ -152,12 +200,12 @@ def _volume(number: int, nodes: int) -> dict[str, Any]:
         "local": {"path": f"/mnt/{number}"},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
     }
-    return _object("PersistentVolume", f"pv-{number:06}", spec=spec, status={"phase": "Available"})
+    return _object("PersistentVolume", _name(number), spec=spec, status={"phase": "Available"})
 
 
 def _claim(name: str, size: str) -> dict[str, Any]:
-    asked = {"resources": {"requests": {"storage": size}}}
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local", **asked}
+    resources = {"resources": {"requests": {"storage": size}}}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local", **resources}
     claim = _object("PersistentVolumeClaim", name, spec=spec, status={"phase": "Pending"})
     return claim | {"metadata": claim["metadata"] | {"namespace": "default"}}
 

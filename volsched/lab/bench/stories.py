@@ -15,11 +15,16 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision, States
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
+from volsched.objects.rules.object_events import created_event
 
 SECOND = 1_000_000
 STORIES_PER_COMMIT = 50
 EVENTS_PER_VOLUME, FEWEST_VOLUMES = 100, 2 * STORIES_PER_COMMIT
 NODES, ZONES = 100, 5
+EVENTS_PER_STORY = 19
+"""Approximate; a story that is rolled back has fewer."""
+FEWEST_EVENTS = 1_500
+"""Of a history in which some stories have ended."""
 CLASSES = ("fast", "slow", "archive")
 ROLLED_BACK_EVERY = 20
 BY_HAND_EVERY = 100
@@ -54,7 +59,8 @@ class Story:
 
 def fill_stories(database: Database, *, events: int) -> Iterator[int]:
     """At least so many events; yields those written so far. The last few pods are in flight."""
-    volumes = max(events // EVENTS_PER_VOLUME, FEWEST_VOLUMES)
+    events = max(events, FEWEST_EVENTS)
+    volumes = _volumes_of(events)
     yield _make_cluster(database, volumes)
     number, written = 0, 0
     while written < events:
@@ -76,6 +82,15 @@ def fill_stories(database: Database, *, events: int) -> Iterator[int]:
     must(execute(database, commands, now=head.at + SECOND, react=lambda _, __: NOTHING))
 
 
+def ended_stories(head: int) -> int:
+    """How many have surely ended: of the last two commits, some are under way."""
+    return (head - NODES - _volumes_of(head)) // EVENTS_PER_STORY - 2 * STORIES_PER_COMMIT
+
+
+def _volumes_of(events: int) -> int:
+    return max(events // EVENTS_PER_VOLUME, FEWEST_VOLUMES)
+
+
 def _volume(number: int, volumes: int) -> str:
     # Stories of one commit follow one another, so that no volume serves two pods at once.
     index = 1 + number % (volumes - 1) if number % HOT_EVERY else 0
@@ -83,9 +98,7 @@ def _volume(number: int, volumes: int) -> str:
 
 
 def _make_cluster(database: Database, volumes: int) -> int:
-    objects = [
-        NewEvent(stream=f"node/node-{n:03}", type="NodeCreated", data={"patch": _node(n)}) for n in range(NODES)
-    ]
+    objects = [created_event(f"node/node-{n:03}", _node(n)) for n in range(NODES)]
     must(execute(database, [_writing("cli/apply/bench", objects)], now=1))
     for start in range(0, volumes, 500):
         commands = [create_volume(f"volume-{n:06}") for n in range(start, min(start + 500, volumes))]

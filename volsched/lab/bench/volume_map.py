@@ -20,6 +20,7 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision, States
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.transaction import execute
+from volsched.objects.rules.object_events import created_event
 from volsched.questions.context import QuestionContext
 from volsched.questions.registry import ask, model_of, question
 
@@ -47,11 +48,11 @@ class MapRow:
 
 def fill_map(database: Database, *, nodes: int, volumes: int) -> Iterator[int]:
     """A cluster of local volumes, eight of ten of them bound to a claim that a pod uses; yields events written."""
-    made = [_node(n) for n in range(nodes)]
+    creations = [_node(n) for n in range(nodes)]
     for number in range(volumes):
-        made += _volume(number, nodes)
-    for start in range(0, len(made), PER_COMMIT):
-        events = made[start : start + PER_COMMIT]
+        creations += _volume(number, nodes)
+    for start in range(0, len(creations), PER_COMMIT):
+        events = creations[start : start + PER_COMMIT]
         must(execute(database, [_writing(events)], now=start * SECOND, react=lambda _, __: NOTHING))
         yield start + len(events)
 
@@ -69,10 +70,10 @@ def bench_map(database: Database, *, clock: Callable[[], float], now: int) -> li
         ("timeline", "timeline", {}),
     ]
     for case, name, parameters in cases:
-        asked = question(name)
-        checked = model_of(asked)(**parameters)
+        declaration = question(name)
+        checked = model_of(declaration)(**parameters)
         answers: list[bytes] = []
-        spent = _median(lambda: answers.append(orjson.dumps(ask(asked, context, checked))), clock)  # noqa: B023
+        spent = _median(lambda: answers.append(orjson.dumps(ask(declaration, context, checked))), clock)  # noqa: B023
         rows.append(
             MapRow(case=case, milliseconds=spent * 1000, ratio=spent / baseline, kilobytes=len(answers[-1]) / 1000)
         )
@@ -101,7 +102,9 @@ def _node(number: int) -> NewEvent:
     name = f"node-{number:05}"
     rack = number // NODES_IN_RACK
     labels = {HOSTNAME: name, ZONE: f"zone-{rack % ZONES}", RACK: f"rack-{rack}"}
-    return _made("node", name, {"kind": "Node", "metadata": {"name": name, "uid": name, "labels": labels}})
+    return created_event(
+        f"node/{name}", {"kind": "Node", "metadata": {"name": name, "uid": name, "labels": labels}}
+    )
 
 
 def _volume(number: int, nodes: int) -> list[NewEvent]:
@@ -117,15 +120,14 @@ def _volume(number: int, nodes: int) -> list[NewEvent]:
     status = {"phase": "Bound" if is_bound else "Available"}
     whole = {"kind": "PersistentVolume", "metadata": {"name": name, "uid": name}, "spec": spec, "status": status}
     if not is_bound:
-        return [_made("volume", name, whole)]
+        return [created_event(f"volume/{name}", whole)]
     spec["claimRef"] = claim
     meta = {"namespace": "bench", "name": name}
     mount = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
     return [
-        _made("volume", name, whole),
-        _made(
-            "claim",
-            f"bench/{name}",
+        created_event(f"volume/{name}", whole),
+        created_event(
+            f"claim/bench/{name}",
             {
                 "kind": "PersistentVolumeClaim",
                 "metadata": meta | {"uid": f"claim-{name}"},
@@ -133,9 +135,8 @@ def _volume(number: int, nodes: int) -> list[NewEvent]:
                 "status": {"phase": "Bound", "dataState": "Dirty"},
             },
         ),
-        _made(
-            "pod",
-            f"bench/{name}",
+        created_event(
+            f"pod/bench/{name}",
             {
                 "kind": "Pod",
                 "metadata": meta | {"uid": f"pod-{name}"},
@@ -144,10 +145,6 @@ def _volume(number: int, nodes: int) -> list[NewEvent]:
             },
         ),
     ]
-
-
-def _made(noun: str, key: str, manifest: dict[str, Any]) -> NewEvent:
-    return NewEvent(stream=f"{noun}/{key}", type=f"{noun.capitalize()}Created", data={"patch": manifest})
 
 
 def _writing(events: list[NewEvent]) -> Command:

@@ -1,41 +1,54 @@
 """`volsched bench`: what our own work costs on this machine."""
 
-import json
-import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextvars import ContextVar
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import Progress, track
-from rich.table import Table
 
-from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.lab.bench.audit import AuditRow, bench_audit
-from volsched.lab.bench.bind import COUNTED, BindLoad, BindRow, bench_bind, workers
-from volsched.lab.bench.decide import CLAIM_COUNTS, ROWS, bench_decide
-from volsched.lab.bench.http import BenchMissingError, HttpLoadError, bench_http
-from volsched.lab.bench.idle import IdleBenchError, bench_idle
-from volsched.lab.bench.log import bench_append, bench_plan, bench_replay, bench_restart, bench_work, fill
+from volsched.cli.console import Exit, fail, stderr
+from volsched.lab.bench.audit import AUDIT_AXIS, AuditRow, bench_audit
+from volsched.lab.bench.decide import ROWS, bench_decide
+from volsched.lab.bench.growth import with_exponents
+from volsched.lab.bench.http import HTTP_ROWS, BenchMissingError, HttpLoadError, bench_http
+from volsched.lab.bench.idle import SETTLE_SECONDS, IdleBenchError, IdleRow, bench_idle
+from volsched.lab.bench.log import (
+    REPLAY_AXES,
+    ReplayRow,
+    bench_append,
+    bench_plan,
+    bench_replay,
+    bench_restart,
+    bench_work,
+    fill,
+)
 from volsched.lab.bench.peers import NOT_INSTALLED, Clocks, PeerRow, bench_peers
-from volsched.lab.bench.plot import append_history, svg
-from volsched.lab.bench.processes import bench_bind_of_processes
-from volsched.lab.bench.reads import bench_reads, fill_volumes, with_exponents
+from volsched.lab.bench.reads import READ_AXES, ReadRow, bench_reads, fill_volumes
 from volsched.lab.bench.stories import fill_stories
 from volsched.lab.bench.volume_map import bench_frames, bench_map, fill_map
+from volsched.lab.cli.bench_bind import BIND_EXAMPLES, bind
+from volsched.lab.cli.bench_rows import (
+    BenchOutput,
+    MeasuredRow,
+    OutputOption,
+    Row,
+    Server,
+    fill_with_progress,
+    measured,
+    note_benchmark,
+    print_rows,
+    processor_seconds,
+    servers,
+    with_progress,
+)
 from volsched.log.database import Database
 from volsched.log.migrations import scratch_store
-from volsched.runtime.clock import rfc3339, system_clock
+from volsched.runtime.clock import system_clock
 from volsched.runtime.extras import missing
-from volsched.runtime.system import Bell
-
-if TYPE_CHECKING:
-    from volsched.lab.bench.foreign_bind import ForeignBindRow
 
 DECIDE_EXAMPLES = """
 Examples:
@@ -75,20 +88,9 @@ Examples:
 
 volsched bench audit --events 1000000
 
+volsched bench audit --events 100000 --events 1000000
+
 volsched bench audit --postgres postgresql://postgres@localhost/postgres -o json
-"""
-BIND_EXAMPLES = """
-Examples:
-
-volsched bench bind
-
-volsched bench bind --nodes 500 --volumes 5000 --postgres postgresql://postgres@localhost/postgres
-
-volsched bench bind --processes 4
-
-volsched bench bind --stack --workers 1 --workers 4
-
-volsched bench bind --cluster strict
 """
 IDLE_EXAMPLES = """
 Examples:
@@ -96,6 +98,8 @@ Examples:
 volsched bench idle
 
 volsched bench idle --seconds 60 --postgres postgresql://postgres@localhost/postgres
+
+volsched bench idle --volumes 100000 --settle 60 --seconds 60
 """
 HTTP_EXAMPLES = """
 Examples:
@@ -109,6 +113,8 @@ Examples:
 
 volsched bench reads --nodes 100 --volumes 25000 --volumes 100000
 
+volsched bench reads --nodes 100 --nodes 1000 --volumes 10000 --volumes 100000 -o json
+
 volsched bench --history figures.jsonl reads -o svg > reads.svg
 """
 PEERS_EXAMPLES = """
@@ -117,37 +123,15 @@ Examples:
 pip install eventsourcing huey dbos procrastinate && volsched bench peers
 """
 EVENTS_PER_COMMIT = 100
-
-
-class MeasuredApi(StrEnum):
-    strict = "strict"
-
-
-class BenchOutput(StrEnum):
-    table = "table"
-    json = "json"
-    svg = "svg"
-
-
-OutputOption = Annotated[BenchOutput, typer.Option("--output", "-o", help="Form of the answer; svg is a chart.")]
+IDLE_VOLUMES_A_NODE = 100
 
 
 app = typer.Typer(help="Measure what our work costs, against a baseline of the same run.", no_args_is_help=True)
-Server = Annotated[
-    str | None,
-    typer.Option(
-        "--postgres",
-        metavar="URL",
-        help="Measure on this PostgreSQL server too, in a database that is made for it and dropped.",
-    ),
+LENGTH = 100_000
+Events = Annotated[
+    list[int] | None, typer.Option(help=f"Length of the history; may be repeated. {LENGTH:,}.", min=1)
 ]
-
-Events = Annotated[int, typer.Option(help="Length of the history.", min=1)]
 Objects = Annotated[int, typer.Option(help="Volumes that the history is about.", min=1)]
-
-
-_called: ContextVar[tuple[str, Path | None]] = ContextVar("called", default=("", None))
-"""The benchmark that runs, and the history file."""
 
 
 @app.callback()
@@ -156,12 +140,14 @@ def _group(
     history: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", dir_okay=False, help="Append the rows to this file too, a line of JSON for each."
+            metavar="FILE",
+            dir_okay=False,
+            help="Append the rows to this file too, a line of JSON each; names those far from earlier runs'.",
         ),
     ] = None,
 ) -> None:
     """Measure what our work costs, against a baseline of the same run."""
-    _called.set((called.invoked_subcommand or "", history))
+    note_benchmark(called.invoked_subcommand or "", history)
 
 
 @app.command(epilog=DECIDE_EXAMPLES)
@@ -179,16 +165,8 @@ def decide(
 ) -> None:
     """Decisions with the index, in CPU time, next to an un-indexed walk, measured on a few nodes and scaled."""
     # CPU time of this thread: a decision waits for nothing, and on a shared machine the rest is others' work.
-    rows = list(
-        track(
-            bench_decide(nodes, repeat=repeat, clock=time.thread_time, measure_memory=memory),
-            "Measuring",
-            total=ROWS,
-            console=stderr,
-            disable=not stderr.is_terminal,
-        )
-    )
-    _print([row.as_json() for row in rows], output)
+    rows = bench_decide(nodes, repeat=repeat, clock=time.thread_time, measure_memory=memory)
+    print_rows(with_progress(rows, ROWS), output)
 
 
 @app.command(epilog=LOG_EXAMPLES)
@@ -198,14 +176,14 @@ def log(
     output: OutputOption = BenchOutput.table,
 ) -> None:
     """Appending, planning and work items; appends next to the bare driver, with the same durability."""
-    rows = []
-    for server in _servers(postgres):
-        with scratch_store(server) as database:
-            rows.append(bench_append(database, batches=batches, size=EVENTS_PER_COMMIT, clock=time.perf_counter))
-            rows.append(bench_append(database, batches=batches, size=1, clock=time.perf_counter))
-            rows.append(bench_plan(database, batches=batches, clock=time.perf_counter))
-            rows.append(bench_work(database, items=batches, clock=time.perf_counter))
-    _print([row.as_json() for row in rows], output)
+
+    def measure(database: Database) -> Iterator[MeasuredRow]:
+        yield bench_append(database, batches=batches, size=EVENTS_PER_COMMIT, clock=time.perf_counter)
+        yield bench_append(database, batches=batches, size=1, clock=time.perf_counter)
+        yield bench_plan(database, batches=batches, clock=time.perf_counter)
+        yield bench_work(database, items=batches, clock=time.perf_counter)
+
+    print_rows(measured(postgres, measure), output)
 
 
 @app.command(epilog=MIRROR_EXAMPLES)
@@ -234,31 +212,32 @@ def mirror(
             rows = list(bench_mirror(database, load))
         except BenchStuckError as error:
             fail(Exit.TIMED_OUT, str(error))
-        _print([row.as_json() for row in rows], output)
+        print_rows(rows, output)
 
 
 @app.command(epilog=HISTORY_EXAMPLES)
 def replay(
-    events: Events = 100_000,
+    events: Events = None,
     objects: Objects = 5_000,
     postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
     """Folding the whole log with its chain checked, next to a bare read of the same rows.
 
-    And asking what an object was at a position, for objects and positions all over the history.
+    And asking what an object was at a position, for objects and positions all over the history. With several
+    lengths, also how both grow.
     """
-    rows = []
-    for server in _servers(postgres):
-        with scratch_store(server) as database:
-            _fill(database, objects=objects, events=events)
-            rows.append(bench_replay(database, clock=time.perf_counter))
-    _print([row.as_json() for row in rows], output)
+
+    def measure(length: int, database: Database) -> Iterator[ReplayRow]:
+        _fill(database, objects=objects, events=length)
+        yield bench_replay(database, clock=time.perf_counter)
+
+    print_rows(with_exponents(_of_each_length(events, postgres, measure), *REPLAY_AXES), output)
 
 
 @app.command(epilog=HISTORY_EXAMPLES)
 def restart(
-    events: Events = 100_000,
+    events: Events = None,
     objects: Objects = 5_000,
     bindings: Annotated[int, typer.Option(help="Bindings that are open at the end.", min=0)] = 40,
     postgres: Server = None,
@@ -266,29 +245,32 @@ def restart(
 ) -> None:
     """Starting from the views after a long history, next to the same objects with hardly any."""
     rows = []
-    for server in _servers(postgres):
+    for server, length in product(servers(postgres), sorted(events or [LENGTH])):
         with scratch_store(server) as short, scratch_store(server) as long:
             shortest = objects + objects // 10
             _fill(short, objects=objects, events=shortest, bindings=bindings)
-            _fill(long, objects=objects, events=events, bindings=bindings)
-            histories = (shortest, events)
+            _fill(long, objects=objects, events=length, bindings=bindings)
+            histories = (shortest, length)
             rows.append(bench_restart(short, long, histories=histories, repeat=3, clock=time.perf_counter))
-    _print([row.as_json() for row in rows], output)
+    print_rows(rows, output)
 
 
 @app.command(epilog=AUDIT_EXAMPLES)
 def audit(
-    events: Events = 100_000,
+    events: Events = None,
     postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
-    """Every audit question after a long history, next to reading one event by its position."""
-    rows: list[AuditRow] = []
-    for server in _servers(postgres):
-        with scratch_store(server) as database:
-            _written(events, fill_stories(database, events=events))
-            rows += bench_audit(database, clock=time.perf_counter)
-    _print([row.as_json() for row in rows], output)
+    """Every audit question after a long history, next to reading one event by its position.
+
+    With several lengths, also how each answer's time grows.
+    """
+
+    def measure(length: int, database: Database) -> Iterator[AuditRow]:
+        fill_with_progress(length, fill_stories(database, events=length))
+        yield from bench_audit(database, clock=time.perf_counter)
+
+    print_rows(with_exponents(_of_each_length(events, postgres, measure), AUDIT_AXIS), output)
 
 
 @app.command(name="map", epilog=MAP_EXAMPLES)
@@ -302,89 +284,38 @@ def volume_map(
 ) -> None:
     """The console's map of a large cluster, next to reading its volumes."""
     with scratch_store() as database:
-        _written(nodes + volumes, fill_map(database, nodes=nodes, volumes=volumes))
+        fill_with_progress(nodes + volumes, fill_map(database, nodes=nodes, volumes=volumes))
         rows = bench_map(database, clock=time.process_time, now=system_clock())
     rows += bench_frames(browser) if browser else []
-    _print([row.as_json() for row in rows], output)
+    print_rows(rows, output)
 
 
-@app.command(epilog=BIND_EXAMPLES)
-def bind(
-    nodes: Annotated[int, typer.Option(help="Nodes of the cluster.", min=1)] = 10,
-    volumes: Annotated[int, typer.Option(help="Local volumes, spread over the nodes.", min=1)] = 600,
-    pods: Annotated[int, typer.Option(help="Pods that are created together.", min=1)] = 100,
-    singles: Annotated[int, typer.Option(help="Pods that are created one by one.", min=1)] = 30,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=2, help="Measure with so many processes on one SQLite file too, beside one alone."),
-    ] = None,
-    postgres: Server = None,
-    redis: Annotated[
-        str | None, typer.Option("--redis", metavar="URL", help="Measure with Celery workers too, on PostgreSQL.")
-    ] = None,
-    stack: Annotated[
-        bool, typer.Option("--stack", help="Measure on a whole stack of processes too, made for it and removed.")
-    ] = False,
-    workers_of_stack: Annotated[
-        list[int] | None,
-        typer.Option("--workers", min=1, help="With --stack: so many workers; may be given often. 1, 2 and 4."),
-    ] = None,
-    on_cluster: Annotated[
-        MeasuredApi | None,
-        typer.Option("--cluster", help="Measure own mode on a strict API server over HTTP, 10 ms a call."),
-    ] = None,
-    output: OutputOption = BenchOutput.table,
-) -> None:
-    """From a pod's creation to its node, durable: in bulk and one by one, with 1 and with 3 claims."""
-    needed = (pods + singles + COUNTED) * max(CLAIM_COUNTS)
-    if volumes < needed:
-        told = (
-            f"{pods}, {singles} and {COUNTED} pods with up to {max(CLAIM_COUNTS)} claims need --volumes {needed}"
-        )
-        fail(Exit.USAGE, told)
-    if redis is not None and postgres is None:
-        fail(Exit.USAGE, "workers need a server that several processes can use; give --postgres URL as well")
-    if on_cluster is not None:
-        _print([it.as_json() for it in _on_cluster(nodes, volumes, pods, singles)], output)
-        return
-    rows = []
-    for server in _servers(postgres):
-        for claims in CLAIM_COUNTS:
-            load = BindLoad(nodes=nodes, volumes=volumes, claims=claims, pods=pods, singles=singles)
-            # Workers take the time from the machine's clock, so this process must too.
-            measure = partial(bench_bind, load=load, clock=time.time)
-            with scratch_store(server) as database:
-                rows.append(measure(database))
-            if processes is not None and server is None:
-                with scratch_store() as database:
-                    rows.append(bench_bind_of_processes(database, processes, load, clock=time.time))
-            if redis is not None and server is not None:
-                with scratch_store(server) as database, workers(database, redis):
-                    rows.append(measure(database, bell=_bell(redis, database)))
-            if stack and server is None:
-                rows += _on_stacks(workers_of_stack or [1, 2, 4], load)
-    _print([row.as_json() for row in rows], output)
+app.command(epilog=BIND_EXAMPLES)(bind)
 
 
 @app.command(epilog=READS_EXAMPLES)
 def reads(
-    nodes: Annotated[int, typer.Option(help="Nodes that the volumes are spread over.", min=1)] = 100,
+    nodes: Annotated[
+        list[int] | None, typer.Option(help="Nodes that the volumes are spread over; may be repeated. 100.", min=1)
+    ] = None,
     volumes: Annotated[
-        list[int] | None, typer.Option(min=1, help="Volumes; may be given often. 2,000 and 10,000.")
+        list[int] | None, typer.Option(min=1, help="Volumes; may be repeated. 2,000 and 10,000.")
     ] = None,
     postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
-    """Starting, explaining, listing and verifying, in processor time, and how it grows with the volumes."""
-    rows = []
-    for server in _servers(postgres):
-        measured = []
-        for count in sorted(volumes or [2_000, 10_000]):
+    """Starting, explaining, listing, verifying and resyncing, in processor time.
+
+    And how it grows: with nodes (as many volumes), volumes (as many on each node), volumes on each node (as many
+    nodes). Every number of nodes is measured with every number of volumes.
+    """
+    rows: list[ReadRow] = []
+    for server in servers(postgres):
+        for hosts, count in product(sorted(nodes or [100]), sorted(volumes or [2_000, 10_000])):
             with scratch_store(server) as database:
-                _written(count, fill_volumes(database, nodes=nodes, volumes=count))
-                measured += bench_reads(database, nodes=nodes, volumes=count, cpu=time.process_time)
-        rows += with_exponents(measured)
-    _print([row.as_json() for row in rows], output)
+                fill_with_progress(count, fill_volumes(database, nodes=hosts, volumes=count))
+                rows += bench_reads(database, nodes=hosts, volumes=count, cpu=processor_seconds)
+    print_rows(with_exponents(rows, *READ_AXES), output)
 
 
 @app.command(epilog=PEERS_EXAMPLES)
@@ -393,67 +324,54 @@ def peers(
     postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
-    """The store beside libraries that do a part of its work, one item a commit and a hundred."""
+    """The store beside libraries that do a part of its work, one item a commit and a hundred.
+
+    All with the same durability, which each row states; and reads over HTTP beside a bare route.
+    """
     clocks = Clocks(wall=time.perf_counter, cpu=time.process_time)
-    rows: list[PeerRow] = []
-    for server in _servers(postgres):
-        with scratch_store(server) as database, tempfile.TemporaryDirectory(prefix="volsched-") as folder:
-            rows += bench_peers(database, Path(folder), items=items, clocks=clocks)
+
+    def measure(database: Database) -> Iterator[PeerRow]:
+        with tempfile.TemporaryDirectory(prefix="volsched-") as folder:
+            yield from bench_peers(database, Path(folder), items=items, clocks=clocks)
+
+    try:
+        rows = measured(postgres, measure)
+    except HttpLoadError as error:
+        fail(Exit.FAILURE, str(error))
     missing = dict.fromkeys(row.who for row in rows if row.note == NOT_INSTALLED)
     if missing:
         stderr.print(f"not measured, because not installed: {', '.join(missing)}; pip install {' '.join(missing)}")
-    _print([row.as_json() for row in rows], output)
+    print_rows(rows, output)
 
 
 @app.command(epilog=IDLE_EXAMPLES)
 def idle(
     seconds: Annotated[float, typer.Option(help="How long to measure.", min=1)] = 20,
+    volumes: Annotated[
+        list[int] | None, typer.Option(help="Free volumes in the store; may be repeated. None.", min=1)
+    ] = None,
+    settle: Annotated[
+        float, typer.Option(help="How long to wait before; a store with many volumes is synced once.", min=0)
+    ] = SETTLE_SECONDS,
     postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
-    """The processor time of `volsched up` with nothing to do, as a part of one core."""
-    rows = []
-    for server in _servers(postgres):
-        with scratch_store(server) as database:
-            url = database.engine.url.render_as_string(hide_password=False)
-            try:
-                rows.append(bench_idle(url, database.engine.dialect.name, seconds=seconds))
-            except IdleBenchError as error:
-                fail(Exit.FAILURE, str(error))
-    _print([row.as_json() for row in rows], output)
+    """The processor time of `volsched up` with nothing to do, as a part of one core.
 
+    With volumes, the periodic resync is in it, every 15 s; measure longer than that.
+    """
 
-def _on_cluster(nodes: int, volumes: int, pods: int, singles: int) -> "Iterator[ForeignBindRow]":
-    try:
-        from volsched.lab.bench.foreign_bind import ForeignBenchError, bench_foreign_bind
-    except ModuleNotFoundError as error:
-        fail(Exit.USAGE, missing(error.name, "cluster,server"))
-    for claims in CLAIM_COUNTS:
-        load = BindLoad(nodes=nodes, volumes=volumes, claims=claims, pods=pods, singles=singles)
+    def measure(count: int, database: Database) -> Iterator[IdleRow]:
+        if count:
+            nodes = max(count // IDLE_VOLUMES_A_NODE, 1)
+            fill_with_progress(count, fill_volumes(database, nodes=nodes, volumes=count))
+        url = database.engine.url.render_as_string(hide_password=False)
         try:
-            yield bench_foreign_bind(load)
-        except ForeignBenchError as error:
+            yield bench_idle(url, database.engine.dialect.name, seconds=seconds, volumes=count, settle=settle)
+        except IdleBenchError as error:
             fail(Exit.FAILURE, str(error))
 
-
-def _on_stacks(counts: list[int], load: BindLoad) -> Iterator[BindRow]:
-    """A stack of its own for every row: an empty store, and as many workers as the row says."""
-    try:
-        from volsched.lab.stack.handle import StackError
-        from volsched.lab.stack.load import bench_bind_on_stack, scratch_stack
-        from volsched.lab.stack.programs import WheelMissingError
-    except ModuleNotFoundError as error:
-        fail(Exit.USAGE, missing(error.name, "local-stack"))
-    for count in counts:
-        with tempfile.TemporaryDirectory(prefix="volsched-") as directory:
-            Path(directory).chmod(0o711)
-            try:
-                with scratch_stack(Path(directory) / "stack", workers=count) as running:
-                    yield bench_bind_on_stack(running, load, workers=count, clock=time.time)
-            except WheelMissingError as error:
-                fail(Exit.USAGE, str(error))
-            except StackError as error:
-                fail(Exit.FAILURE, f"the stack did not start: {error}")
+    print_rows([row for count in volumes or [0] for row in measured(postgres, partial(measure, count))], output)
 
 
 @app.command(epilog=HTTP_EXAMPLES)
@@ -466,7 +384,7 @@ def http(
     output: OutputOption = BenchOutput.table,
 ) -> None:
     """Requests over HTTP beside a bare FastAPI route, and how soon watchers hear of a write."""
-    measured = bench_http(
+    rows = bench_http(
         requests=requests,
         callers=clients,
         watchers=watchers,
@@ -475,68 +393,21 @@ def http(
         clock=time.perf_counter,
     )
     try:
-        rows = list(track(measured, "Measuring", total=4, console=stderr, disable=not stderr.is_terminal))
+        measured_rows = with_progress(rows, HTTP_ROWS)
     except BenchMissingError as error:
         fail(Exit.USAGE, str(error))
     except HttpLoadError as error:
         fail(Exit.FAILURE, str(error))
-    _print([row.as_json() for row in rows], output)
+    print_rows(measured_rows, output)
 
 
-def _bell(redis: str, database: Database) -> Bell:
-    try:
-        from volsched.binding.wakeup import RedisBell
-    except ImportError:
-        fail(Exit.FAILURE, missing("Celery", "stack"))
-    return RedisBell(redis, database, system_clock)
-
-
-def _servers(postgres: str | None) -> tuple[str | None, ...]:
-    return (None, postgres) if postgres else (None,)
+def _of_each_length(
+    lengths: list[int] | None, postgres: str | None, measure: Callable[[int, Database], Iterable[Row]]
+) -> list[Row]:
+    """Each history in a store of its own."""
+    lengths = sorted(lengths or [LENGTH])
+    return [row for length in lengths for row in measured(postgres, partial(measure, length))]
 
 
 def _fill(database: Database, *, objects: int, events: int, bindings: int = 0) -> None:
-    _written(events, fill(database, objects=objects, events=events, bindings=bindings))
-
-
-def _written(events: int, filling: Iterable[int]) -> None:
-    with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
-        task = progress.add_task(f"Writing {events:,} events", total=events)
-        for written in filling:
-            progress.update(task, completed=written)
-
-
-def _print(rows: Iterable[dict[str, Any]], output: BenchOutput) -> None:
-    rows = list(rows)
-    _keep(rows)
-    if output is BenchOutput.json:
-        stdout.print_json(json.dumps(rows))
-        return
-    if output is BenchOutput.svg:
-        print(svg(f"volsched bench {_called.get()[0]}", rows), end="")
-        return
-    table = Table(box=None, pad_edge=False)
-    for name, value in rows[0].items():
-        table.add_column(name.replace("_", " "), justify="left" if isinstance(value, str) else "right")
-    for row in rows:
-        table.add_row(*map(_shown, row.values()))
-    stdout.print(table)
-
-
-def _keep(rows: list[dict[str, Any]]) -> None:
-    """In the history file, where one was named."""
-    name, file = _called.get()
-    if file is None:
-        return
-    try:
-        append_history(file, name, rows, at=rfc3339(system_clock()), load=os.getloadavg()[0])
-    except OSError as error:
-        fail(Exit.FAILURE, f"{file} cannot be written: {error.strerror}; name another file with --history")
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return str(value)
+    fill_with_progress(events, fill(database, objects=objects, events=events, bindings=bindings))

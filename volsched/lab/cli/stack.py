@@ -84,7 +84,7 @@ def up(
     directory: Dir = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the API, on loopback.")] = API_PORT,
     scale: Annotated[
-        list[str] | None, typer.Option(metavar="SERVICE=N", help="So many of them; may be given often.")
+        list[str] | None, typer.Option(metavar="SERVICE=N", help="So many of them; may be repeated.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready, and leave it.")] = False,
     timeout: Annotated[

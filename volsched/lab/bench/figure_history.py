@@ -1,0 +1,63 @@
+"""The history file of benchmarks: a line of JSON for each row, and which figures are not what they used to be."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from volsched.lab.bench.plot import label_of
+
+FACTOR = 1.5
+"""Figures of one program vary by a third between runs on a shared machine."""
+OF_THE_RUN = ("at", "load")
+"""What a line says besides the row and the name of its benchmark."""
+
+
+class FigureHistoryError(Exception):
+    """The file is not one of ours; the message says where."""
+
+
+def append_history(file: Path, bench: str, rows: Sequence[Mapping[str, Any]], *, at: str, load: float) -> None:
+    """One line a row: what was measured, when, and how busy the machine was."""
+    with file.open("a", encoding="utf-8") as written:
+        for row in rows:
+            written.write(json.dumps({"bench": bench, "at": at, "load": load, **row}) + "\n")
+
+
+def changes(file: Path, bench: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Figures that are far from the median of earlier runs, for better or worse: which it is, the reader knows."""
+    earlier = _figures_in(file, bench)
+    for row in rows:
+        for name, value in _figures_of(row):
+            known = earlier.get((label_of(row), name))
+            if known is None or value <= 0 or (usual := median(known)) <= 0:
+                continue
+            if not 1 / FACTOR < value / usual < FACTOR:
+                runs = f"{len(known)} earlier run" + ("s" if len(known) > 1 else "")
+                what = f"{label_of(row)}: {name.replace('_', ' ')}"
+                yield f"{what} is {value:.4g}, {value / usual:.2f} times the median of {runs}"
+
+
+def _figures_in(file: Path, bench: str) -> Mapping[tuple[str, str], list[float]]:
+    figures: dict[tuple[str, str], list[float]] = defaultdict(list)
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            is_same = row.pop("bench") == bench
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            raise FigureHistoryError(f"line {number} of {file} is no row of a benchmark") from error
+        if is_same:
+            row = {name: value for name, value in row.items() if name not in OF_THE_RUN}
+            for name, value in _figures_of(row):
+                figures[label_of(row), name].append(value)
+    return figures
+
+
+def _figures_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Without exponents: what hardly grows is twice or half as much by chance."""
+    for name, value in row.items():
+        if isinstance(value, float) and "over_" not in name and name != "growth":
+            yield name, value
