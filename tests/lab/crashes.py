@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tests.support.clusters import LOCAL, MADE, START, claim, node, pod, volume
+from tests.support.store_samples import commit
 from volsched.binding.rules.phases import Phase
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import CallRefusedError, Refusal, whole
@@ -23,7 +24,6 @@ from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.log.transaction import execute
 from volsched.questions.invariants import Violation, violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
@@ -202,10 +202,7 @@ class Run:
         return Reserver(self.database, self._append, lambda: f"id-{next(self.ids):05}")
 
     def _append(self, command: Command) -> Done:
-        (outcome,) = execute(self.database, [command], now=self.now)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        return commit(self.database, command, now=self.now)
 
     def _any(self, kind: str) -> dict[str, Any]:
         """Refused, like anything else that cannot be done, where there is none."""

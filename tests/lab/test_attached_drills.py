@@ -31,14 +31,15 @@ def test_the_cluster_shows_no_harm_whatever_is_broken(name: str) -> None:
 
 
 def test_the_killed_points_are_all_that_an_attached_process_comes_to() -> None:
-    """The PV controller's are the cluster's own; the sweep moves what nothing else moved, and here nothing is."""
+    """The PV controller's are the cluster's own; the sweep moves what nothing else moved, and here nothing is; and
+    where nobody else writes to the store, everything is decided under the lock."""
     killed = {
         step.target.partition("*")[0]
         for it in process_drills(ATTACHED)
         for step in attached_play(it).faults
         if step.verb in ("kill", "undo")
     }
-    assert POINTS.keys() - killed == {"controller.decided", "controller.written", "sweep.found"}
+    assert POINTS.keys() - killed == {"commit.drafted", "controller.decided", "controller.written", "sweep.found"}
 
 
 def test_every_step_on_a_foreign_cluster_is_carried_out_and_no_other() -> None:

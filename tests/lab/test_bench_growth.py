@@ -5,39 +5,124 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
-from volsched.lab.bench.peers import EVENTS, NOT_INSTALLED, WORK, Clocks, bench_peers
-from volsched.lab.bench.plot import append_history, svg
-from volsched.lab.bench.reads import ReadRow, bench_reads, fill_volumes, with_exponents
+import pytest
+from typer.testing import CliRunner
+
+from volsched.cli.app import app
+from volsched.lab.bench.figure_history import append_history
+from volsched.lab.bench.growth import exponent, with_exponents
+from volsched.lab.bench.peer_libraries import EVENTS, WORK
+from volsched.lab.bench.peers import NOT_INSTALLED, READS, Clocks, bench_peers
+from volsched.lab.bench.plot import svg
+from volsched.lab.bench.reads import READ_AXES, ReadRow, bench_reads, fill_volumes
+from volsched.lab.cli.bench_rows import processor_seconds
 from volsched.log.database import Database
+from volsched.log.migrations import scratch_store
 
 
 def test_every_read_is_measured(sqlite: Database) -> None:
     assert list(fill_volumes(sqlite, nodes=3, volumes=60))[-1] == 1 + 3 + 60 + 4
-    rows = bench_reads(sqlite, nodes=3, volumes=60, cpu=time.process_time)
-    assert len({row.what for row in rows}) == len(rows)
+    rows = list(bench_reads(sqlite, nodes=3, volumes=60, cpu=processor_seconds))
+    assert len({row.what for row in rows}) == len(rows) == 9
     assert all(row.seconds > 0 for row in rows)
 
 
+def read_row(nodes: int, volumes: int, seconds: float, what: str = "a") -> ReadRow:
+    return ReadRow(what=what, engine="sqlite", nodes=nodes, volumes=volumes, seconds=seconds)
+
+
 def test_work_in_proportion_has_the_exponent_1() -> None:
-    rows = [
-        ReadRow(what=what, nodes=1, volumes=volumes, seconds=seconds, exponent=None)
-        for volumes, what, seconds in ((10, "a", 2.0), (10, "b", 2.0), (100, "a", 20.0), (100, "b", 2.0))
-    ]
-    assert [row.exponent for row in with_exponents(rows)] == [None, None, 1.0, 0.0]
+    rows = [read_row(1, 100, 20.0), read_row(1, 10, 2.0), read_row(1, 10, 2.0, "b"), read_row(1, 100, 2.0, "b")]
+    grown = with_exponents(rows, *READ_AXES)
+    assert [row.over_volumes_a_node for row in grown] == [1.0, None, None, 0.0]
+    assert {(row.over_nodes, row.over_volumes) for row in grown} == {(None, None)}
 
 
-def test_peers_are_measured_or_named_as_missing(database: Database, tmp_path: Path) -> None:
-    clocks = Clocks(wall=time.perf_counter, cpu=time.process_time)
-    rows = list(bench_peers(database, tmp_path, items=3, clocks=clocks))
-    assert {(row.work, row.batch) for row in rows if row.who == "volsched"} == {
-        (EVENTS, 1),
-        (EVENTS, 100),
-        (WORK, 1),
-        (WORK, 100),
-    }
-    other = "huey" if database.engine.dialect.name == "sqlite" else "procrastinate"
-    assert {row.who for row in rows} == {"volsched", "bare driver", "eventsourcing", "dbos", other}
+def test_each_size_has_an_exponent_of_its_own() -> None:
+    """Time as nodes squared by volumes."""
+    rows = [read_row(nodes, volumes, nodes**2 * volumes) for nodes in (2, 4) for volumes in (16, 32)]
+    *others, largest = with_exponents(rows, *READ_AXES)
+    assert (largest.over_nodes, largest.over_volumes, largest.over_volumes_a_node) == (2.0, 3.0, 1.0)
+    assert [row.over_volumes for row in others] == [None, None, None]
+
+
+def test_a_row_is_compared_with_the_next_smaller_one() -> None:
+    rows = [read_row(1, 1, 1.0), read_row(1, 10, 10.0), read_row(1, 100, 1_000.0)]
+    assert [row.over_volumes_a_node for row in with_exponents(rows, *READ_AXES)] == [None, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("small", "large"), [((1, 0.0), (2, 1.0)), ((1, 1.0), (2, 0.0)), ((2, 1.0), (2, 2.0)), ((0, 1.0), (2, 1.0))]
+)
+def test_what_tells_nothing_has_no_exponent(small: tuple[float, float], large: tuple[float, float]) -> None:
+    assert exponent(small, large) is None
+
+
+def test_a_burst_says_what_a_pod_leaves_and_how_its_time_grows() -> None:
+    sizes = ("--pods", "4", "--pods", "8", "--singles", "1", "--volumes", "42", "--nodes", "2")
+    run = CliRunner().invoke(app, ["bench", "bind", *sizes, "-o", "json"])
+    assert run.exit_code == 0, run.output
+    rows = json.loads(run.stdout)
+    assert [(row["pods"], row["claims"]) for row in rows] == [(4, 1), (4, 3), (8, 1), (8, 3)]
+    assert [row["over_pods"] is None for row in rows] == [True, True, False, False]
+    # 16 events and more, each with its envelope.
+    assert all(2_000 < row["bytes_per_pod"] < 200_000 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("bench", "columns"),
+    [
+        (("replay", "--objects", "10"), ("over_events", "as_of_over_events")),
+        (("audit",), ("over_events",)),
+    ],
+)
+def test_a_history_says_how_its_reading_grows(bench: tuple[str, ...], columns: tuple[str, ...]) -> None:
+    run = CliRunner().invoke(app, ["bench", *bench, "--events", "4000", "--events", "2000", "-o", "json"])
+    assert run.exit_code == 0, run.output
+    rows = json.loads(run.stdout)
+    short, long = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    assert short[0]["events"] < long[0]["events"]
+    assert {row[column] for row in short for column in columns} == {None}
+    assert all(isinstance(row[column], float) for row in long for column in columns)
+
+
+def test_a_restart_says_how_it_grows_from_a_short_history_to_a_long_one() -> None:
+    sizes = ("--events", "300", "--objects", "20", "--bindings", "2")
+    run = CliRunner().invoke(app, ["bench", "restart", *sizes, "-o", "json"])
+    assert run.exit_code == 0, run.output
+    (row,) = json.loads(run.stdout)
+    assert (row["over_events"] > 0) is (row["long_ms"] > row["short_ms"])
+
+
+OURS = {"volsched", "bare driver"}
+CLOCKS = Clocks(wall=time.perf_counter, cpu=time.process_time)
+KINDS_OF_WORK = {(work, batch) for work in (EVENTS, WORK) for batch in (1, 100)}
+
+
+def test_peers_on_a_server_are_measured_or_named_as_missing(postgres_server: str, tmp_path: Path) -> None:
+    with scratch_store(postgres_server) as database:
+        rows = list(bench_peers(database, tmp_path, items=3, clocks=CLOCKS))
+    assert {(row.work, row.batch) for row in rows if row.who == "volsched"} == KINDS_OF_WORK
+    assert {row.who for row in rows} == {*OURS, "eventsourcing", "dbos", "huey", "procrastinate"}
     assert all((row.per_second is None) == (row.note == NOT_INSTALLED) for row in rows)
+    (durability,) = {row.durability for row in rows if row.per_second is not None}
+    # The suite's server does without the first, as nothing on it is to be kept.
+    assert durability.startswith("fsync=o")
+    assert "synchronous_commit=" in durability
+
+
+def test_peers_on_a_file_are_as_durable_as_we_are(tmp_path: Path) -> None:
+    # A store as users have it: the suite's own does not wait for the disk.
+    with scratch_store(None) as database:
+        rows = list(bench_peers(database, tmp_path, items=3, clocks=CLOCKS))
+    assert {(row.work, row.batch) for row in rows if row.who == "volsched"} == KINDS_OF_WORK | {
+        (READS, 1),
+        (READS, 100),
+    }
+    assert {row.who for row in rows} == {*OURS, "eventsourcing", "dbos", "huey", "bare route"}
+    assert all((row.per_second is None) == (row.note == NOT_INSTALLED) for row in rows)
+    stored = [row for row in rows if row.work != READS and row.per_second is not None]
+    assert {row.durability for row in stored} == {"wal, synchronous=full"}
 
 
 def test_a_chart_is_sound_whatever_rows_are_called(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from tests.cli.conftest import Run, run
 from tools.drill_faults import page
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.port import KUBERNETES
-from volsched.cluster.simulated import Fate, ForeignApi
+from volsched.cluster.simulated import Fate
 from volsched.lab.drills.process_faults import CARRIED_OUT
 from volsched.lab.drills.process_work import named
 from volsched.lab.faults import CHANCES, FAULTS, ON_SQLITE, SERVICES, STEPS, DrillFault

@@ -3,7 +3,6 @@
 import ctypes
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Run, run
+from tests.support.browser import play as play_in_browser
 from tests.support.extent import FULL
 from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.lab.drills.process_drill import Played, play
@@ -28,7 +28,7 @@ __all__ = ["run"]
 PLAYS = {it.name: play_of(it) for it in process_drills()}
 IN_CI = [("kill-all", ON_STACK), ("kill-scheduler", ON_SQLITE)]
 EVERY = [(name, engine) for name, it in PLAYS.items() for engine in it.engines]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+OPEN_PAGE = Path(__file__).parent / "open_page.mjs"
 NAMED = {
     "kill-worker", "kill-scheduler", "kill-controller", "kill-api", "kill-all", "flush-redis", "stop-redis",
     "restart-postgres", "pause-worker", "poison-effect", "disk-full", "clock-skew", "clock-ahead-and-crash",
@@ -53,7 +53,7 @@ def test_nothing_is_lost_whatever_is_broken(name: str, engine: str) -> None:
     assert report.facts["processes started again"] != "none" or all(it.verb != "kill" for it in drill.faults)
 
 
-def test_a_scenario_of_ones_own_that_ends_badly_is_told_so(run: Run, tmp_path: Path) -> None:
+def test_a_scenario_of_ones_own_that_ends_badly_is_reported_so(run: Run, tmp_path: Path) -> None:
     """Nobody starts the scheduler again: pods are left, and the score says how many.
 
     They come for ten seconds, so that some are still to come when a busy machine has stopped it.
@@ -171,7 +171,7 @@ def test_ctrl_c_leaves_nothing_behind_however_early_and_often(tmp_path: Path) ->
     assert [it for it in commands if str(tmp_path) in it] == []
 
 
-def test_steps_and_moments_are_told_as_they_were_written() -> None:
+def test_steps_and_moments_are_reported_as_they_were_written() -> None:
     for text in ("kill worker-1", "wait 3", "skew scheduler -60", "flush redis", "delete stuck"):
         assert str(read_step(text)) == text
     assert read_step("wait 0.5") == Step("wait", "", 0.5)
@@ -309,25 +309,16 @@ def test_the_page_holds_everything_and_fetches_nothing() -> None:
     assert "<svg" not in wrong
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the report is not opened in a browser")
 def test_a_real_browser_shows_the_report(tmp_path: Path) -> None:
-    assert CHROMIUM is not None
     it, file, shot = played(), tmp_path / "report.html", tmp_path / "shot.png"
     file.write_text(page(it.report, it.timeline))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    ran = subprocess.run(
-        [CHROMIUM, *options, "--window-size=1240,900", f"--screenshot={shot}", file.as_uri()],
-        capture_output=True, text=True, timeout=HANG_SECONDS,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    shown = play_in_browser(OPEN_PAGE, page=file.as_uri(), shot=str(shot))
+    assert shown.returncode == 0, shown.stderr
     # A page that shows nothing makes a picture of a few kilobytes.
     assert shot.read_bytes().startswith(b"\x89PNG")
     assert shot.stat().st_size > 25_000
-    told = subprocess.run(
-        [CHROMIUM, *options, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=HANG_SECONDS
-    ).stdout
-    assert told.count("<rect") == 3
-    assert "kill worker-1" in told
+    assert shown.stdout.count("<rect") == 3
+    assert "kill worker-1" in shown.stdout
 
 
 def test_an_event_happened_when_the_log_was_first_seen_so_long() -> None:

@@ -10,26 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 from tests.stack.work import create
-from tests.support.clusters import LOCAL, Manifest, claim, node, pod, volume
+from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched.cluster.port import Cluster
 from volsched.kube.meta import BIND_TIMEOUT_SECONDS
+from volsched.lab.manifests import storage_class
 from volsched.log.database import Database, open_database
 from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import MILLISECOND, SECOND
-from volsched.runtime.fault_points import arm_from
+from volsched.runtime.fault_points import FAULT, arm_from
 from volsched.runtime.system import System, embedded
 
 START = 1_800_000_000_000_000
 MOST_STEPS = 4_000
 PODS = 3
 CLAIMS = 3
-MADE: Manifest = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "made"},
-    "provisioner": "nobody.example.com",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
+MADE = storage_class("made", "nobody.example.com")
 """Of a provisioner that never answers."""
 
 
@@ -98,4 +93,7 @@ def create_pods(database: Database, name: str) -> None:
 def be_killed(url: str, name: str, fault: Mapping[str, str], calls: bool, stepwise: bool) -> None:
     """The life of the process: `fault` ends it, told as an environment tells it."""
     arm_from(fault)
-    Run(open_database(url), name, calls=calls, stepwise=stepwise).until(lambda: False)
+    database = open_database(url)
+    # Alone on its store, it would decide under the lock.
+    database.others.drafts = "commit.drafted" in fault[FAULT] or None
+    Run(database, name, calls=calls, stepwise=stepwise).until(lambda: False)

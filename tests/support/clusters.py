@@ -6,13 +6,16 @@ from typing import Any
 
 from sqlalchemy import select
 
-from volsched.binding.rules.saga import PREBIND
+from volsched.binding.rules.effects import PREBIND
 from volsched.cluster.local import LocalCluster
+from volsched.cluster.port import whole
 from volsched.kube.storage import NO_PROVISIONER
 from volsched.lab import manifests
 from volsched.lab.manifests import storage_class
 from volsched.log import tables
 from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.questions.invariants import violations
 from volsched.runtime.clock import SECOND
 from volsched.runtime.system import System, embedded
 
@@ -26,6 +29,11 @@ MADE = storage_class("made", "disks.example.com")
 
 def pod(name: str, *claims: str, annotations: dict[str, str] | None = None) -> Manifest:
     return manifests.pod(name, {f"v{i}": it for i, it in enumerate(claims)}, annotations=annotations or {})
+
+
+def on_node(pod: Manifest, name: str) -> Manifest:
+    """Placed by somebody else."""
+    return {**pod, "spec": {**pod["spec"], "nodeName": name}}
 
 
 class Stepped:
@@ -91,6 +99,13 @@ class Stepped:
         found = self.cluster.get("PersistentVolumeClaim", f"default/{name}")
         return None if found is None else found["spec"].get("volumeName")
 
+    def notices(self, reason: str) -> list[Manifest]:
+        """The Kubernetes events of this reason."""
+        return [dict(it) for it in whole(self.cluster.list("Event")).objects if it["reason"] == reason]
+
+    def messages(self, reason: str) -> list[str]:
+        return [str(it["message"]) for it in self.notices(reason)]
+
     def bindings(self) -> list[Any]:
         with self.database.read() as connection:
             return list(connection.execute(select(tables.bindings).order_by(tables.bindings.c.planned_at)))
@@ -108,12 +123,39 @@ class Stepped:
             return [f"{row.type} {row.data}" for row in connection.execute(asked.order_by(events.c.version))]
 
 
+def all_is_well(stepped: Stepped) -> None:
+    with stepped.database.read() as connection:
+        assert violations(connection, at_rest=True) == []
+    assert verify(stepped.database).ok
+
+
+def one_disk(database: Database, **parts: Any) -> Stepped:
+    """A node with a disk, and a claim that fits it."""
+    objects = [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")]
+    stepped = Stepped(database, objects, **parts)
+    stepped.settle()
+    return stepped
+
+
+def one_disk_used(database: Database, by: str = "db", **parts: Any) -> Stepped:
+    """The same, and a pod that is placed with it."""
+    stepped = one_disk(database, **parts)
+    stepped.create(pod(by, "data"))
+    stepped.until(lambda: stepped.node_of(by) == "node-0")
+    return stepped
+
+
+def one_disk_bound(database: Database, **parts: Any) -> Stepped:
+    """The same, after the pod is gone: the claim is bound and clean, and used by nobody."""
+    stepped = one_disk_used(database, **parts)
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.settle()
+    return stepped
+
+
 def turned_away(database: Database) -> Stepped:
     """A pod that its only node has rejected, and whose claim is bound there."""
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
-    stepped.create(pod("db", "data"))
-    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    stepped = one_disk_used(database)
     found = stepped.cluster.get("Pod", "default/db") or {}
     stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
     stepped.settle()

@@ -1,8 +1,8 @@
-"""An empty SQLite store of one's own, for a test that hypothesis begins again and again."""
+"""SQLite stores that do not wait for the disk; an empty one of one's own for a test that hypothesis repeats."""
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,16 @@ def migrated_bytes() -> bytes:
 
 
 @contextmanager
+def unsynced_store(path: Path | str) -> Iterator[Database]:
+    with closing(open_database(f"sqlite:///{path}")) as database:
+        unsynced(database)
+        yield database
+
+
+@contextmanager
 def fresh_store() -> Iterator[Database]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
         path.write_bytes(migrated_bytes())
-        database = open_database(f"sqlite:///{path}")
-        unsynced(database)
-        yield database
-        database.close()
+        with unsynced_store(path) as database:
+            yield database

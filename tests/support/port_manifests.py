@@ -3,10 +3,11 @@
 from typing import Any
 
 from volsched.kube.meta import HOSTNAME
+from volsched.lab import manifests
 
 
 def node(name: str = "n1", **labels: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {HOSTNAME: name, **labels}}}
+    return manifests.node(name, **labels)
 
 
 def volume(name: str = "pv", *, size: str = "10Gi", on: str | None = "n1") -> dict[str, Any]:
@@ -23,23 +24,8 @@ def volume(name: str = "pv", *, size: str = "10Gi", on: str | None = "n1") -> di
 
 
 def claim(name: str = "data", *, namespace: str = "db") -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-            "storageClassName": "fast",
-        },
-    }
+    return manifests.claim(name, "1Gi", "fast", namespace=namespace)
 
 
 def pod(name: str = "app", *claims: str, namespace: str = "db") -> dict[str, Any]:
-    volumes = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in claims]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": volumes},
-    }
+    return manifests.pod(name, {it: it for it in claims}, namespace=namespace)

@@ -76,6 +76,14 @@ def run(database: Database, *commands: Command, now: int = NOW) -> list[Outcome]
     return execute(database, commands, now=now, react=lambda _binding, _states: NOTHING)
 
 
+def commit(database: Database, command: Command, *, now: int = NOW) -> Done:
+    """Carry out a command with all that follows from it, or raise what refused it."""
+    (outcome,) = execute(database, [command], now=now)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
 def must(database: Database, *commands: Command, now: int = NOW) -> list[Done]:
     """Carry out commands that have to succeed."""
     outcomes = run(database, *commands, now=now)

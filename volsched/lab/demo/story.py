@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from volsched.binding.recovery import Recovered, recover
+from volsched.binding.rules.effects import PREBIND
 from volsched.binding.rules.phases import LegPhase, Phase
-from volsched.binding.rules.saga import PREBIND
 from volsched.kube.meta import ZONE
 from volsched.lab.demo.stage import (
     CLUSTER,
@@ -38,7 +38,7 @@ from volsched.log.reads.event_audit import EVERYTHING, stream_page
 from volsched.log.store import migrate_store, open_store
 from volsched.questions.audit.answers import Item
 from volsched.questions.explain.explain import explain_pod
-from volsched.questions.history.history import changes, of_binding
+from volsched.questions.history.history import binding_history, changes
 from volsched.questions.invariants import violations
 from volsched.questions.simulate.changes import ChangeKind
 from volsched.runtime.clock import system_clock
@@ -252,7 +252,7 @@ def audited(stage: Stage) -> Iterator[Told]:
     stage.last_binding(QUEUE_POD, of=2)
     binding, state = stage.bindings_of(QUEUE_POD)[0]
     with stage.database.read() as connection:
-        items = of_binding(connection, binding, EVERYTHING, after=None, limit=PAGE).items
+        items = binding_history(connection, binding, EVERYTHING, after=None, limit=PAGE).items
         written = changes(connection, f"volume/{STOLEN}", EVERYTHING, after=None, limit=PAGE).items
     steps = [it["what"] for it in items if it["type"] == "BindingMoved"]
     check(steps == ["binding compensating", f"binding {state.state}"], f"the history says {steps}")

@@ -22,7 +22,7 @@ from volsched.lab.drills.attached_scenario import AttachedPlay, AttachedStep
 from volsched.lab.drills.cluster_oracle import TOLD, ClusterLook, at_rest, claims_of
 from volsched.lab.drills.foreign_cluster import ForeignCluster, written_for
 from volsched.lab.drills.process_drill import DrillError
-from volsched.lab.drills.report import DrillReport
+from volsched.lab.drills.report import DrillReport, count_double_binds, count_leaks
 from volsched.runtime.clock import Patience
 
 ASKED = (1, 2, 3, 4, 8, TOLD)
@@ -105,8 +105,8 @@ class _AttachedRun:
             resumed=len(self._recovered_ms),
             rolled_back=len(self.undone & self._hit_at.keys()),
             retained=retained,
-            double_binds=sum(it.startswith("1:") for it in wrong),
-            leaked=sum(it.startswith("2:") for it in wrong),
+            double_binds=count_double_binds(wrong),
+            leaked=count_leaks(wrong),
             lost_pods=len(self._look.waiting()),
             recovery_ms=[round(it, 1) for it in self._recovered_ms.values()],
             asked=ASKED,
@@ -201,7 +201,7 @@ class _AttachedRun:
             self.cluster.controls = True
             self._until(lambda: first not in self._look.half_bound(), "the first volume is bound")
             self._attached.go_on()
-            self._until(lambda: self._is_told(small), "the retained claim is told")
+            self._until(lambda: self._is_reported(small), "the retained claim is reported")
             self.cluster.bring_scarce_volumes(f"{batch}-again", here)
         else:
             self._attached.go_on()
@@ -346,7 +346,7 @@ class _AttachedRun:
         except httpx2.TransportError:
             return False
 
-    def _is_told(self, claim: str) -> bool:
+    def _is_reported(self, claim: str) -> bool:
         told = {it["regarding"]["name"] for it in self.cluster.events() if it.get("reason") == VOLUME_RETAINED}
         return claim in told
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from volsched.binding.rules.saga import VOLUME_RETAINED
 from volsched.kube.manifest import annotations, metadata, spec, status, volume_reaches
-from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
-from volsched.scheduling.scheduler import ATTACHED
+from volsched.kube.meta import ATTACHED_SCHEDULERS, BINDING_STAMP, SELECTED_NODE
 
 Manifest = Mapping[str, Any]
 Objects = Mapping[str, Manifest]
@@ -28,7 +27,7 @@ class ClusterLook:
     volumes: Objects
 
     def ours(self) -> dict[str, Manifest]:
-        return {name: it for name, it in self.pods.items() if spec(it).get("schedulerName") in ATTACHED}
+        return {name: it for name, it in self.pods.items() if spec(it).get("schedulerName") in ATTACHED_SCHEDULERS}
 
     def waiting(self) -> list[str]:
         """Names of our pods that have no node."""

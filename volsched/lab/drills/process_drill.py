@@ -28,7 +28,7 @@ from volsched.lab.drills.process_work import (
     scratch_stack,
     unbound_pods,
 )
-from volsched.lab.drills.report import DrillReport
+from volsched.lab.drills.report import DrillReport, count_leaks
 from volsched.lab.drills.timeline import Bar, DrillTimeline, Positions, TimelineMark, read_bars
 from volsched.lab.faults import ON_SQLITE, STEPS
 from volsched.lab.simulation.invariants import integrity, told
@@ -243,7 +243,7 @@ class _Run:
             rolled_back=sum(it.state == "rolled-back" for it in flying),
             retained=_retained(self.database, flying),
             double_binds=doubled(self.database),
-            leaked=sum(it.startswith(("2:", "3: effect")) or "still assumed" in it for it in wrong),
+            leaked=count_leaks(wrong),
             lost_pods=lost,
             recovery_ms=[round(max(it.ended - it.hit, 0), 1) for it in flying if it.hit is not None and it.ended],
             asked=ASKED,

@@ -18,7 +18,7 @@ from sqlalchemy import event, select
 
 from volsched.binding.recovery import Recovered, RecoveryReport, recover
 from volsched.binding.rules.phases import LegPhase, Phase
-from volsched.lab.drills.report import DrillReport
+from volsched.lab.drills.report import DrillReport, count_double_binds, count_leaks
 from volsched.lab.simulation.invariants import told
 from volsched.log import tables
 from volsched.log.database import Database
@@ -106,8 +106,8 @@ def rehearse(copied: Copy, *, horizon: int = 120 * SECOND) -> Rehearsed:
         resumed=ends[Phase.COMMITTED],
         rolled_back=ends[Phase.ROLLED_BACK],
         retained=retained,
-        double_binds=sum(it.startswith("1:") for it in wrong),
-        leaked=sum(it.startswith("2:") for it in wrong),
+        double_binds=count_double_binds(wrong),
+        leaked=count_leaks(wrong),
         lost_pods=_lost(copy, in_flight),
         recovery_ms=times,
         asked=ASKED,

@@ -27,9 +27,18 @@ INVARIANTS: Mapping[int, str] = {
     8: "a committed pod has all its volumes in reach",
     9: "the index decides as walking all nodes does",
     14: "no capacity is promised twice",
-    15: "what could not be taken back is told",
+    15: "what could not be taken back is reported",
 }
 """Numbers of invariants (docs/log.md); a drill says which of them it checked."""
+
+
+def count_double_binds(violations: Sequence[str]) -> int:
+    return sum(it.startswith("1:") for it in violations)
+
+
+def count_leaks(violations: Sequence[str]) -> int:
+    """What carries a stamp, is assumed or is queued, and belongs to no binding any more."""
+    return sum(it.startswith(("2:", "3: effect")) or "still assumed" in it for it in violations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

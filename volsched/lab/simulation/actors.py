@@ -6,9 +6,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError, Manifest, whole
-from volsched.cluster.simulated import ForeignApi
 from volsched.kube.manifest import (
     DIRTY,
     annotations,

@@ -8,12 +8,12 @@ from dataclasses import field as dataclass_field
 
 from sqlalchemy import Connection, bindparam, func, select
 
+from volsched.binding.rules.effects import ANNOTATE, PREBIND
 from volsched.binding.rules.late_writes import stamp_of
 from volsched.binding.rules.phases import SETTLED, UNDER_WAY, Phase
-from volsched.binding.rules.saga import ANNOTATE, PREBIND
+from volsched.cluster.foreign_api import ForeignApi
 from volsched.cluster.mirror import KINDS_MIRRORED
 from volsched.cluster.port import Manifest, PortChange, whole
-from volsched.cluster.simulated import ForeignApi
 from volsched.kube.manifest import DIRTY, claim_is_bound, claim_of, spec, status, uid
 from volsched.kube.workloads import Pod
 from volsched.lab.simulation.actors import CLAIM, VOLUME

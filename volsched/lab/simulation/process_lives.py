@@ -20,6 +20,8 @@ DEEPEST = 3
 COMMITTED = "commit.after"
 NEVER_SLEPT_AT = frozenset({"commit.before"})
 """A process that slept here would hold the store's lock, and all others would wait for it."""
+DRAFTED, INTERRUPTED_EVERY = "commit.drafted", 3
+"""Others write between a draft and its lock: after every third draft one of them acts."""
 CRASH, SLEEP = "crash", "sleep"
 CALLS = CHANCES["call"].variants
 FATES_OF_READS = (Fate.LOST, Fate.FAILED, Fate.LIMITED)
@@ -72,6 +74,7 @@ class Lives:
     _cut_now: bool = False
     _fates: dict[str, _Fate] = field(default_factory=dict)
     """What will happen to a process soon: in the step that says so, or in a later one of its life."""
+    _drafts: int = 0
     _frames: list[_Frame | None] = field(default_factory=list)
     """Steps under way, nested; None: an actor without faults."""
 
@@ -172,17 +175,29 @@ class Lives:
             return
         fate = self._fates.get(frame.who)
         if fate is None or fate.kind in CALLS or not fate.comes():
+            if point == DRAFTED:
+                self._interrupt(frame)
             return
         del self._fates[frame.who]
         if fate.kind == CRASH:
             frame.note = f"crashed at {point}"
             raise fault_points.FaultError
-        if point in NEVER_SLEPT_AT or sum(it is not None for it in self._frames) > DEEPEST:
+        if point in NEVER_SLEPT_AT:
             return
-        frame.note = f"slept at {point}"
+        self._rest(frame, fate.choices, f"slept at {point}")
+
+    def _interrupt(self, frame: "_Frame") -> None:
+        self._drafts += 1
+        if self._drafts % INTERRUPTED_EVERY == 0:
+            self._rest(frame, 1, "was interrupted before the lock")
+
+    def _rest(self, frame: "_Frame", choices: int, note: str) -> None:
+        if sum(known is not None for known in self._frames) > DEEPEST:
+            return
+        frame.note = note
         self.counts["sleeps"] += 1
         with self.aside():
-            self.sleep(fate.choices)
+            self.sleep(choices)
         self._set_line(frame.choice)
 
     def fate(self, call: Call) -> Fate | None:

@@ -17,12 +17,13 @@ from volsched.binding.executor import QUEUES, Executor
 from volsched.binding.recovery import Sweep, recover
 from volsched.binding.rules.phases import Guards
 from volsched.binding.rules.saga import advance
+from volsched.cluster.foreign_api import ABLE, ForeignApi
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import KUBERNETES, Cluster, ClusterError
-from volsched.cluster.simulated import ABLE, Call, ClusterFaults, Fate, ForeignApi, SimulatedCluster
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
 from volsched.lab.simulation.actors import OUTSIDE, ForeignController, ForeignProvisioner, Others
 from volsched.lab.simulation.schedule import Schedule, ScheduleChoice
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database, OtherWriters, open_database
 from volsched.log.effects import due_queues
 from volsched.log.migrations import migrate
 from volsched.log.reactions import Reaction
@@ -320,12 +321,13 @@ class Slate:
         self._file.write_bytes(self._empty)
         return self.another()
 
-    def another(self, clock: Callable[[], int] = monotonic_clock) -> Database:
+    def another(self, clock: Callable[[], int] = monotonic_clock, *, drafts: bool = False) -> Database:
         """The same store as another process sees it: with its own cache.
 
         `clock` is its monotonic one. It has no session: a simulated crash does not end a process.
         """
-        return Database(self._opened.engine, self._opened.dialect, observer=Observer(clock=clock))
+        observer, others = Observer(clock=clock), OtherWriters(drafts=drafts or None)
+        return Database(self._opened.engine, self._opened.dialect, observer=observer, others=others)
 
     def close(self) -> None:
         self._opened.close()

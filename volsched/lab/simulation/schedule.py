@@ -56,6 +56,8 @@ class Schedule:
     """The seed that it was generated from; a shrunk schedule no longer matches it."""
     stepwise: bool = True
     """Whether workers commit each step of a binding by itself."""
+    drafts: bool = False
+    """Whether every transaction is decided before it locks the log's head; others may write in between."""
 
     def of(self, choices: Iterable[ScheduleChoice]) -> "Schedule":
         return replace(self, choices=tuple(choices))
@@ -66,6 +68,7 @@ def dump_schedule(schedule: Schedule, *, found: Sequence[str] = (), guards_off: 
     head: dict[str, Any] = {"drill": "sim", "where": schedule.where}
     head |= {} if schedule.seed is None else {"seed": schedule.seed}
     head |= {} if schedule.stepwise else {"stepwise": False}
+    head |= {"drafts": True} if schedule.drafts else {}
     head |= {"guards-off": list(guards_off)} if guards_off else {}
     head |= {"found": list(found)} if found else {}
     head["schedule"] = [str(choice) for choice in schedule.choices]
@@ -89,4 +92,5 @@ def read_schedule(path: Path) -> Schedule:
         choices = tuple(read_choice(str(line)) for line in given["schedule"])
     except ScheduleError as error:
         raise ScheduleError(f"{path}: {error}") from None
-    return Schedule(given["where"], choices, given.get("seed"), given.get("stepwise", True))
+    ways = given.get("stepwise", True), given.get("drafts", False)
+    return Schedule(given["where"], choices, given.get("seed"), *ways)

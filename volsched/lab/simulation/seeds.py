@@ -13,7 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
-from volsched.lab.drills.report import DrillReport
+from volsched.lab.drills.report import DrillReport, count_double_binds, count_leaks
 from volsched.lab.faults import CHANCES
 from volsched.lab.simulation.invariants import shape, told
 from volsched.lab.simulation.process_lives import CRASH, SLEEP
@@ -66,6 +66,8 @@ class Temper:
 
 STEPWISE = 0.5
 """How often bindings on our own log are carried out step by step."""
+DRAFTS = 0.5
+"""How often everything is decided before the head is locked."""
 TEMPERS = (
     Temper(),
     Temper(chances={"crash": 0.25, "others": 0.05}),
@@ -90,7 +92,8 @@ def generate(seed: int, *, temper: Temper | None = None) -> Schedule:
     ]
     # Drawn separately: the rest is the same both ways.
     stepwise = where == "foreign" or Random(f"volsched/{seed}/stepwise").random() < STEPWISE
-    return Schedule(where, tuple(choices), seed, stepwise)
+    drafts = Random(f"volsched/{seed}/drafts").random() < DRAFTS
+    return Schedule(where, tuple(choices), seed, stepwise, drafts)
 
 
 def _misfit(seed: int, where: Where, temper: Temper) -> Iterator[ScheduleChoice]:
@@ -384,8 +387,8 @@ def report_of(tally: Tally, *, name: str = "sim", about: str = "") -> DrillRepor
         in_flight=committed + rolled_back,
         resumed=committed,
         rolled_back=rolled_back,
-        double_binds=sum(it.startswith("1:") for it in violations),
-        leaked=sum(it.startswith(("2:", "3: effect")) or "still assumed" in it for it in violations),
+        double_binds=count_double_binds(violations),
+        leaked=count_leaks(violations),
         lost_pods=sum("nobody tries any more" in it for it in violations),
         asked=ASKED,
         violations=violations,

@@ -136,7 +136,7 @@ class Simulation:
         self.lives = Lives(self.counts, self._sleep)
         self.place = place_of(self.schedule, database, self.lives.clock, self._new_id, self.lives.fate)
         self.given = RunSurroundings(
-            partial(self.slate.another, lambda: self.lives.now),
+            partial(self.slate.another, lambda: self.lives.now, drafts=self.schedule.drafts),
             self.lives.clock,
             self._new_id,
             self.guards,
