@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from volsched.api.questions.openapi import SHAPED, document
+from volsched.api.questions.openapi import TYPED_ANSWERS, document
 
 REFERENCE = "#/components/schemas/"
 
@@ -18,7 +18,7 @@ def console_schemas() -> dict[str, Any]:
     """The answers that say what is in them, with everything that they refer to."""
     schemas = document()["components"]["schemas"]
     wanted: dict[str, Any] = {}
-    names = [it.__name__ for it in SHAPED]
+    names = [it.__name__ for it in TYPED_ANSWERS]
     while names:
         name = names.pop()
         if name not in wanted:

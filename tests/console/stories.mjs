@@ -87,7 +87,7 @@ const stories = {
     await page.locator(".verdict", { hasText: "0 pods must leave" }).waitFor();
   },
 
-  async "two moments are compared, and what differs is told"(page) {
+  async "two moments are compared, and the differences are shown"(page) {
     await open(page, "map");
     await page.locator(".map-page").waitFor();
     const field = page.getByLabel("Go to a time, an event or 2h ago");
@@ -238,7 +238,7 @@ const stories = {
     assert.ok(readFileSync(await all.path(), "utf8").trim().split("\n").length > 100);
   },
 
-  async "the state of now is told: who waits for what, and that the log is whole"(page) {
+  async "the present state is shown: who waits for what, and that the log is whole"(page) {
     // What is answered late moves nothing that can be pressed: it stands below, or is waited for by what does.
     const latency = await held(page, /audit\/latency/);
     await open(page, "now");
@@ -351,9 +351,9 @@ const stories = {
     await page.waitForFunction(() => !document.body.textContent.includes("the server does not answer"));
   },
 
-  async "an address that was typed wrong is told, and led back from"(page) {
+  async "a mistyped address is reported, with a way back"(page) {
     for (const [place, told] of [["map?at=abc", "neither a position nor a time"], ["map?vs=abc", "neither a position nor a time"],
-      ["pod/%", "This pod"], ["map?at=99999999", "is not there yet"], ["map?size=huge&from=x&to=y", "By class and place"], ["nowhere", "There is no page"]]) {
+      ["pod/%", "This pod"], ["map?at=99999999", "does not exist yet"], ["map?size=huge&from=x&to=y", "By class and place"], ["nowhere", "There is no page"]]) {
       await open(page, place);
       await page.getByText(told).first().waitFor();
       // The slider is there, and leads back to now.

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.clusters import LOCAL, Stepped, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.fresh_stores import unsynced
 from tests.support.volume_theft import take
 from volsched.kube.meta import ZONE
@@ -35,22 +35,9 @@ def in_namespace(manifest: Manifest, namespace: str) -> Manifest:
     return manifest | {"metadata": manifest["metadata"] | {"namespace": namespace}}
 
 
-def asked(name: str, size: str, namespace: str) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "local",
-            "resources": {"requests": {"storage": size}},
-        },
-    }
-
-
 def workload(namespace: str, name: str, **claims: str) -> list[Manifest]:
     """A pod and its claims, each called as the pod and what it is for."""
-    made = [asked(f"{purpose}-{name}", size, namespace) for purpose, size in claims.items()]
+    made = [claim(f"{purpose}-{name}", size, namespace=namespace) for purpose, size in claims.items()]
     return [*made, in_namespace(pod(name, *(f"{purpose}-{name}" for purpose in claims)), namespace)]
 
 

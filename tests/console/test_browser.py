@@ -5,14 +5,13 @@ All stories are one test: they share a server and a browser, whose starts cost m
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 from tests.api.access.secured import LONG, issue_token, write_issued
 from tests.console.story import tell
+from tests.support.browser import play
 from tests.support.command_processes import line, started
-from tests.support.patience import HANG_SECONDS
-from tools.npm import WEB, node
+from tools.npm import WEB
 from volsched.api.access.callers import Role
 from volsched.api.access.tls import make_authority
 from volsched.log.database import open_database
@@ -43,10 +42,7 @@ def test_the_stories_of_the_console_are_played_in_a_real_browser(tmp_path: Path)
         told = line(server.stderr)
         found = re.search(r"https://[\d.:]+", told)
         assert found, told
-        given = {"web": str(WEB), "url": found[0], "undone": undone, **tokens}
-        played = subprocess.run(
-            [node(), STORIES, json.dumps(given)], capture_output=True, text=True, timeout=HANG_SECONDS
-        )
+        played = play(STORIES, url=found[0], undone=undone, **tokens)
     assert played.returncode == 0, played.stderr
     results = [json.loads(it) for it in played.stdout.splitlines()]
     assert len(results) == 19

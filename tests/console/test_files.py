@@ -70,7 +70,7 @@ def test_a_checkout_without_them_says_how_to_build_them(tmp_path: Path) -> None:
     assert "make console" in answer.text
 
 
-def test_a_browser_is_led_from_the_root_to_the_console_and_a_program_is_told_of_it(sqlite: Database) -> None:
+def test_a_browser_is_led_from_the_root_to_the_console_and_a_program_gets_its_address(sqlite: Database) -> None:
     with served(sqlite) as running:
         person = running.http.get("/", headers={"accept": "text/html,*/*"})
         assert (person.status_code, person.headers["location"]) == (307, "/ui/")

@@ -1,7 +1,7 @@
-"""The console's built files over HTTP, and what is said where nobody has built them.
+"""The console's built files over HTTP, or a page that says how to build them.
 
-They hold nothing of the store: what a reader sees, the page asks of our API, with the reader's own token. So they
-are served to everybody, and the policy sent with them lets a page load and ask nothing but this server.
+They hold nothing of the store: the page gets its data from our API, with the reader's own token. So the files need
+no authentication, and the policy sent with them lets the page call this server only.
 """
 
 import gzip
@@ -49,16 +49,16 @@ def console_files(
         place = request.path_params["place"] or INDEX
         if not (static / INDEX).is_file():
             return _answer(NOT_BUILT, "text/html; charset=utf-8", ALWAYS_ASK, code=404)
-        if place not in _names(static):
+        if place not in _file_names(static):
             return _answer(b"the console has no such file\n", "text/plain", ALWAYS_ASK, code=404)
         if place == INDEX:
             opened()
-        found = (static / place).stat()
-        packed = "gzip" in request.headers.get("accept-encoding", "") and found.st_size > SMALLEST_PACKED
+        status = (static / place).stat()
+        packed = "gzip" in request.headers.get("accept-encoding", "") and status.st_size > SMALLEST_PACKED
         media = mimetypes.guess_type(place)[0] or "application/octet-stream"
         media += "; charset=utf-8" if media.startswith("text/") else ""
         caching = FOR_EVER if place.startswith(ASSETS) else ALWAYS_ASK
-        answer = _answer(_content(static / place, found.st_mtime_ns, packed), media, caching)
+        answer = _answer(_content(static / place, status.st_mtime_ns, packed), media, caching)
         if packed:
             answer.headers["content-encoding"] = "gzip"
         return answer
@@ -70,8 +70,8 @@ def _answer(content: bytes, media: str, caching: str, *, code: int = 200) -> Res
     return Response(content, code, {**HEADERS, "content-type": media, "cache-control": caching})
 
 
-def _names(root: Path) -> set[str]:
-    """Only what is there can be asked for: a path that leads elsewhere is none of these."""
+def _file_names(root: Path) -> set[str]:
+    """The names that can be requested; a path that leads elsewhere is not among them."""
     return {it.relative_to(root).as_posix() for it in root.rglob("*") if it.is_file()}
 
 
