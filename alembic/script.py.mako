@@ -5,18 +5,18 @@ After: ${down_revision or "nothing" | comma,n}
 """
 
 import sqlalchemy as sa
-from alembic import op
-${imports if imports else ""}
 
-revision = ${repr(up_revision)}
-down_revision = ${repr(down_revision)}
+from alembic import op
+
+revision = "${up_revision}"
+down_revision = "${down_revision}"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    ${upgrades if upgrades else "pass"}
+    pass
 
 
 def downgrade() -> None:
-    ${downgrades if downgrades else "pass"}
+    pass

@@ -186,7 +186,7 @@ def test_without_a_registry_named_docker_is_asked_and_its_failure_told(
     assert words in refused(tree, digests(tree, PATH=str(tmp_path)))
 
 
-def test_what_docker_is_told_is_written(tree: Path, tmp_path: Path) -> None:
+def test_what_docker_answers_is_written(tree: Path, tmp_path: Path) -> None:
     docker = tmp_path / "docker"
     docker.write_text(f'#!/bin/sh\n[ "$1 $2 $3" = "buildx imagetools inspect" ] && echo sha256:{"a" * 64}\n')
     docker.chmod(0o755)

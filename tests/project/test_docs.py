@@ -103,16 +103,46 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [it for it in targets if not (document.parent / it).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "glossary.md", "life-of-a-pod.md"])
-def test_the_files_that_owners_are_sent_to_are_there(name: str) -> None:
-    told = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", (ROOT / "docs" / name).read_text()))
-    there = [
-        f"/{it.relative_to(ROOT)}"
-        for room in ("volsched", "workers", "tools", "tests", "alembic")
-        for it in (ROOT / room).rglob("*.py")
+OF_TODAY = [it for it in DOCUMENTS if not {"decisions", "measurements"} & set(it.parts)]
+"""Decisions and measurements are of their time, and name the files of their time."""
+PLACEHOLDER = re.compile(r"[A-Z]{4}")
+"""`NNNN_what_it_is_for.py`, `test_NAME.py`."""
+BEHIND_ITS_FILE = re.compile(r"`([\w/]+\.py)`\s\(((?:`\w+`(?:,\s)?)+)")
+BEFORE_ITS_FILE = re.compile(r"`(\w+)` (?:of|in)\s`([\w/]+\.py)`")
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, Path]:
+    rooms = ("volsched", "workers", "tools", "tests", "alembic", "deploy", "docs", "locks")
+    found = [*ROOT.glob("*.py"), *(it for room in rooms for it in (ROOT / room).rglob("*.*"))]
+    return {f"/{it.relative_to(ROOT)}": it for it in found}
+
+
+@pytest.mark.parametrize("document", OF_TODAY, ids=named)
+def test_the_files_that_a_document_names_are_there(document: Path, sources: dict[str, Path]) -> None:
+    """A Python file may be named without its folder."""
+    told = re.findall(
+        r"`([\w./-]+\.py|[\w.-]+/[\w./-]+\.(?:ya?ml|json|toml|tsx?|css|sh|mjs))`", document.read_text()
+    )
+    told = [it for it in told if not PLACEHOLDER.search(it)]
+    assert [it for it in told if not any(path.endswith(f"/{it}") for path in sources)] == []
+
+
+@pytest.mark.parametrize("document", OF_TODAY, ids=named)
+def test_what_a_document_names_in_a_file_is_in_it(document: Path, sources: dict[str, Path]) -> None:
+    text = document.read_text()
+    told = [(name, file) for file, names in BEHIND_ITS_FILE.findall(text) for name in re.findall(r"\w+", names)]
+    told += BEFORE_ITS_FILE.findall(text)
+    lost = [
+        (name, file)
+        for name, file in told
+        if not any(
+            re.search(rf"\b{name}\b", path.read_text())
+            for known, path in sources.items()
+            if known.endswith(f"/{file}")
+        )
     ]
-    assert len(told) > 10
-    assert [it for it in told if not any(path.endswith(f"/{it}") for path in there)] == []
+    assert lost == []
 
 
 def test_the_readme_lists_every_command() -> None:

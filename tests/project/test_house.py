@@ -13,6 +13,7 @@ SOUND = {
     "volsched/kube/names.py": "class Name:\n    pass\n",
     "volsched/log/rows.py": "from sqlalchemy import select\n",
     "volsched/objects/events.py": 'NewEvent(stream=stream, type="PodCreated", data={})\n',
+    "volsched/binding/rules/saga.py": "changed_event(stream, patch)\n",
     "volsched/scheduling/scoring.py": "def best(found: int) -> int:\n    return found\n",
     "tests/kube/test_names.py": "",
     "docs/page.md": "The behaviour of 8 nodes.\n",
@@ -22,6 +23,7 @@ MISTAKES = {
     "a module that is no noun": ("volsched/kube/asking.py", "", "a module is a noun"),
     "a package that is no noun": ("volsched/kube/told/__init__.py", "", "a module is a noun"),
     "a pronoun over four lines": ("volsched/kube/scores.py", LONG, "'found' is used over 4 lines of best"),
+    "a pronoun in the workers": ("workers/scores.py", LONG, "'found' is used over 4 lines of best"),
     "a public class twice": ("volsched/cli/words.py", "class Name:\n", "Name: a public class name exists once"),
     "a statement outside the log": (
         "volsched/api/rows.py", "from sqlalchemy import select\n", "statements are built in volsched/log",
@@ -31,6 +33,12 @@ MISTAKES = {
     ),
     "an object that is not written through the door": (
         "volsched/scheduling/pods.py", 'NewEvent(stream=s, type="PodChanged", data={})\n', "events of objects",
+    ),
+    "an object that is created beside the door": (
+        "volsched/workloads/pods.py", "event = created_event(stream, pod)\n", "write through objects/door.py",
+    ),
+    "a change by a rule that is not known to read first": (
+        "volsched/binding/rules/labels.py", "changed_event(stream, patch)\n", "write through objects/door.py",
     ),
     "a question that is asked by its path": (
         "volsched/cli/ask.py", 'client.get(own("effects"))\n', "a question is declared in volsched/questions",
