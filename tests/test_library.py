@@ -1,7 +1,6 @@
 """`from volsched import Engine`, and the examples of the library in docs/examples, run as a reader would."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,10 +31,8 @@ CLUSTER = (LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data",
 
 
 @pytest.fixture
-def store(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "store.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path)
+def store(store_file: Path) -> str:
+    return str(store_file)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from volsched.provisioning.protocol import Provisioner
 from volsched.questions.context import QuestionContext
 from volsched.questions.get.documents import as_manifest
 from volsched.questions.registry import ask, model_of, question
-from volsched.questions.source import Sight, explained
+from volsched.questions.source import Sight, explanation
 from volsched.runtime.clock import SECOND, Clock, system_clock
 from volsched.runtime.runner import run_until_idle
 from volsched.runtime.settings import Settings, configuration, database_url, read_settings
@@ -217,7 +217,7 @@ class Engine:
         system = self._new_system() if self._system is None else self._system
         system.catch_up(self._clock())
         seen = Sight(system.picture.index, self._database, system.picture)
-        return explained(seen, key, node=node, now=self._clock())
+        return explanation(seen, key, node=node, now=self._clock())
 
     def history(self, ref: str) -> list[dict[str, Any]]:
         """Everything that happened to `KIND/KEY`, such as `pv/disk-7` or `pod/shop/db-0`, the oldest first.
@@ -313,7 +313,7 @@ def whole_system(
         bell=bell,
         takes_over=True,
         roles=roles,
-        lease=int(settings.lease_seconds * SECOND),
+        lease=settings.effect_lease(),
         names=names,
         stepwise=settings.stepwise_binding,
     )
