@@ -83,6 +83,23 @@ def test_schedule_says_why_a_pod_waits(run: Run, db: str, tmp_path: Path) -> Non
     assert 'persistentvolumeclaim "nowhere" not found' in ran.out
 
 
+def test_a_pod_that_no_scheduler_of_ours_will_try_says_whom_it_waits_for(
+    run: Run, db: str, tmp_path: Path
+) -> None:
+    gated, theirs = pod("gated"), pod("theirs")
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    theirs["spec"]["schedulerName"] = "custom"
+    path = tmp_path / "pods.yaml"
+    path.write_text(yaml.safe_dump_all([node("node-0"), gated, theirs]))
+    run("apply", "-f", str(path), "--db", db)
+    states = {it["pod"]: it["state"] for it in json.loads(run("schedule", "--db", db, "-o", "json").out)["pods"]}
+    assert states == {
+        "default/gated": "waiting: held back by scheduling gates",
+        "default/theirs": 'waiting: another scheduler (schedulerName "custom")',
+    }
+    assert 'another scheduler (schedulerName "custom")' in run("status", "--db", db).out
+
+
 def test_schedule_gives_up_waiting_when_its_time_is_over(run: Run, db: str, tmp_path: Path) -> None:
     made = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "disks.example.com"}
     path = tmp_path / "made.yaml"

@@ -25,6 +25,7 @@ from volsched.questions.get.handlers import look_as_of, state_of
 from volsched.questions.get.near_names import full_id
 from volsched.questions.get.parameters import OneParameters
 from volsched.questions.registry import DatedDocument
+from volsched.questions.status.pending_reasons import pending_reason
 from volsched.runtime.clock import rfc3339
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.attempts import COMPONENT as SCHEDULER
@@ -186,13 +187,15 @@ def summary(connection: Connection) -> dict[str, Any]:
                 "pod": pod.key,
                 "node": pod.node_name or None,
                 "claims": volumes,
-                "state": _state(connection, pod, open_bindings.get(pod.key), volumes),
+                "state": _state(connection, pod, state.manifest or {}, open_bindings.get(pod.key), volumes),
             }
         )
     return {"pods": pods, "bindings": bindings_by_state(connection)}
 
 
-def _state(connection: Connection, pod: Pod, binding: str | None, claims: Mapping[str, str | None]) -> str:
+def _state(
+    connection: Connection, pod: Pod, manifest: Manifest, binding: str | None, claims: Mapping[str, str | None]
+) -> str:
     if pod.node_name and all(claims.values()):
         return "bound"
     if pod.node_name and binding is None:
@@ -201,4 +204,6 @@ def _state(connection: Connection, pod: Pod, binding: str | None, claims: Mappin
     if binding is not None:
         return binding
     detail = last_attempt_detail(connection, pod.key, uid=pod.meta.uid)
-    return "waiting" if detail is None else f"pending: {from_json(detail)['message']}"
+    if detail is None:
+        return f"waiting: {pending_reason(manifest, in_flight=False)}"
+    return f"pending: {from_json(detail)['message']}"

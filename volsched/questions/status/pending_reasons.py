@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from volsched.kube.manifest import spec, status
+from volsched.kube.meta import OUR_SCHEDULERS
 from volsched.scheduling.rules.attempts import POD_SCHEDULED, PREFILTER_TAIL
 
 IN_FLIGHT = "its binding is in flight"
@@ -24,7 +25,10 @@ def pending_reason(pod: Mapping[str, Any], *, in_flight: bool) -> str:
         return GATED
     conditions = status(pod).get("conditions", ())
     message = next((it.get("message") for it in conditions if it.get("type") == POD_SCHEDULED), None)
-    return shortened(str(message)) if message else NOT_TRIED
+    if message:
+        return shortened(str(message))
+    name = spec(pod).get("schedulerName") or ""
+    return NOT_TRIED if name in OUR_SCHEDULERS else f'another scheduler (schedulerName "{name}")'
 
 
 def shortened(message: str) -> str:
