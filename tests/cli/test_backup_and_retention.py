@@ -34,6 +34,24 @@ def test_a_backup_is_taken_checked_restored_and_never_replaced(run: Run, old: Pa
     (tmp_path / "odd").write_text("hello\n")
     odd = run("restore", str(tmp_path / "odd"), "--db", str(tmp_path / "none.db"))
     assert (odd.code, "this is not a backup" in odd.err) == (5, True)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_file_of_the_neighbouring_command_is_refused_with_its_name_and_makes_no_store(
+    run: Run, old: Path, tmp_path: Path
+) -> None:
+    backup, log, new = (str(tmp_path / name) for name in ("backup.jsonl", "log.jsonl", "new.db"))
+    run("backup", backup, "--db", str(old))
+    run("export", log, "--db", str(old))
+    imported = run("import-log", log, backup, "--db", new)
+    assert (imported.code, imported.err.strip()) == (
+        5,
+        f"error: {backup}: line 1: the format is volsched-backup/1 and this command reads volsched-log/1; give it "
+        "to volsched restore",
+    )
+    restored = run("restore", log, "--db", new)
+    assert (restored.code, "give it to volsched import-log" in restored.err) == (5, True)
+    assert not Path(new).exists()
 
 
 def test_a_policy_redacts_then_archives_and_verify_tells(run: Run, old: Path, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """`volsched export`, `import-log`, `archive`, `backup`, `restore`: the log, or all of a store, as files."""
 
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +19,16 @@ from volsched.cli.store_option import Db, explained, now_us, opened, position_of
 from volsched.log.durable_files import import_log, verify_export
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.archive import archive as archive_log
-from volsched.log.retention.backup import Backup, back_up, check_backup
+from volsched.log.retention.backup import Backup, back_up, check_backup, read_backup
 from volsched.log.retention.backup import restore as restore_store
-from volsched.log.retention.export import events_of, manifest_of, write_csv, write_jsonl
+from volsched.log.retention.export import (
+    ExportError,
+    events_of,
+    manifest_of,
+    read_manifest,
+    write_csv,
+    write_jsonl,
+)
 from volsched.log.store import migrate_store
 from volsched.questions.audit.parameters import MOST_EXPORTED
 from volsched.runtime.clock import rfc3339
@@ -120,6 +129,8 @@ def import_file(
         with explained(*files):
             manifest = verify_export(*lines)
     else:
+        with explained(*files):
+            lines = [_with_header(it, read_manifest, file) for file, it in enumerate(lines)]
         with opened(db, *files, makes=True) as database:
             *earlier, (final, last) = (lines_and_total(it, "last") for it in lines)
             with progress_bar("Importing", last) as progress:
@@ -211,7 +222,8 @@ def restore(
     Tables are created if there are none. A store with any data is refused. Everything is verified on the way: exit
     5 if the file is not what was written. Then run `volsched recover`, and start the processes.
     """
-    lines = lines_of(file)
+    with explained(file):
+        lines = _with_header(lines_of(file), read_backup)
     with explained():
         url = database_url(db)
         migrate_store(url, make_directory=url == default_url())
@@ -222,6 +234,17 @@ def restore(
     _report(Path(file), summary, "is restored", output)
     if output is Output.table:
         stdout.print("next: volsched recover, then start the processes; what happened since is not in it")
+
+
+def _with_header(lines: Iterator[str], read: Callable[[Iterator[str]], object], file: int = 0) -> Iterator[str]:
+    """The same lines, when the first one is read: a wrong file is refused before a store is made for it."""
+    first = next(lines, "")
+    try:
+        read(iter([first]))
+    except ExportError as error:
+        error.file = file
+        raise
+    return chain([first], lines)
 
 
 def _report(file: Path, summary: Backup, done: str, output: Output) -> None:

@@ -129,7 +129,8 @@ def import_log(database: Database, *files: Iterable[str], progress: Progress | N
         head = lock_head(database, connection)
         if head.position != 0:
             raise StoreError(
-                f"the store has {head.position} events already; import into an empty one (volsched migrate)"
+                f"the store has {head.position} events already, and a log is imported into an empty one; name "
+                "another with --db"
             )
         folded = Folded()
         try:

@@ -31,7 +31,16 @@ from volsched.log.integrity.replay import (
 )
 from volsched.log.leases import NOBODY
 from volsched.log.reads.tail import read_head
-from volsched.log.retention.export import CHUNK, ExportError, Manifest, events_of, linked, manifest_of
+from volsched.log.retention.export import (
+    BACKUP_FORMAT,
+    CHUNK,
+    ExportError,
+    Manifest,
+    events_of,
+    linked,
+    manifest_of,
+    other_format,
+)
 from volsched.log.rows import FOLDED
 from volsched.log.transaction import write_views
 
@@ -45,7 +54,6 @@ from volsched.log.transaction import write_views
 # Rejected: a copy of the SQLite file, which fits one engine and copies a damaged view; and history alone
 # (`volsched export`), which leaves queued work to recovery and loses idempotency keys.
 
-BACKUP_FORMAT = "volsched-backup/1"
 _EARLY = (tables.log_head, tables.checkpoints, tables.snapshots, tables.events)
 CARRIED: tuple[Table, ...] = (
     *_EARLY,
@@ -190,7 +198,7 @@ def _parsed(line: str) -> Backup:
     try:
         given: dict[str, Any] = json.loads(line)
         if given["format"] != BACKUP_FORMAT:
-            raise ExportError(f"line 1: the format is {given['format']} and this program reads {BACKUP_FORMAT}")
+            raise other_format(given["format"], BACKUP_FORMAT)
         base = given["base"]
         return Backup(
             head=Head(int(given["position"]), bytes.fromhex(given["hash"]), int(given["at"])),

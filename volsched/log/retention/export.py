@@ -24,6 +24,8 @@ from volsched.log.integrity.replay import MISSING, NOT_LINKED, Progress, Seals, 
 from volsched.log.reads.tail import event, read_head
 
 FORMAT_NAME = "volsched-log/1"
+BACKUP_FORMAT = "volsched-backup/1"
+_READ_BY = {FORMAT_NAME: "volsched import-log", BACKUP_FORMAT: "volsched restore"}
 CHUNK = 2_000
 
 
@@ -157,7 +159,7 @@ def read_manifest(lines: Iterator[str]) -> Manifest:
     try:
         given: dict[str, Any] = json.loads(next(lines, ""))
         if given["format"] != FORMAT_NAME:
-            raise ExportError(f"line 1: the format is {given['format']} and this program reads {FORMAT_NAME}")
+            raise other_format(given["format"], FORMAT_NAME)
         return Manifest(
             first=int(given["first"]),
             last=int(given["last"]),
@@ -170,6 +172,12 @@ def read_manifest(lines: Iterator[str]) -> Manifest:
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ExportError("line 1: this is not the manifest of an export; give a file that export wrote") from None
+
+
+def other_format(given: object, wanted: str) -> ExportError:
+    """The file has another format than the command reads: often that of the neighbouring command."""
+    remedy = f"give it to {_READ_BY[given]}" if isinstance(given, str) and given in _READ_BY else f"give {wanted}"
+    return ExportError(f"line 1: the format is {given} and this command reads {wanted}; {remedy}")
 
 
 def read_events(lines: Iterator[str], manifest: Manifest) -> Iterator[Event]:
