@@ -108,7 +108,7 @@ function QuestionRows({ name }: { name: string }) {
     <Card title={`${count(items.length, "row")}${found.further ? " and more" : ""}`} aside={<Export name={`${name}.jsonl`} disabled={items.length === 0} take={() => found.everything(EXPORTED_PAGES)} />}>
       <Late when={found.late} />
       {found.error && <Trouble error={found.error} what="Further rows" />}
-      {name === "orphans" && at.value !== null && <p class="note">Orphans are told of now alone.</p>}
+      {name === "orphans" && at.value !== null && <p class="note">Orphans are looked for now only; no past moment has them.</p>}
       {isEvents ? <EventList items={items as unknown as LogEntry[]} />
         : <Table label={name} head={columns.map(words)} rows={items.map((it) => columns.map((column) => <Value column={column} value={it[column]} />))} empty={found.busy ? "…" : "nothing of that"} />}
       {found.further && <button type="button" disabled={found.busy} onClick={found.further}>Earlier ones</button>}

@@ -49,10 +49,10 @@ export function NowPage() {
     <article class={`now-page ${status.busy ? "busy" : ""}`}>
       <div class="notices">{failed}</div>
       <Late when={status.late} />
-      <h1>{isNow ? "Now" : <>Then <span class="quiet small">as the log says; queues, leases and verifications are beside it, and told of now alone</span></>}</h1>
+      <h1>{isNow ? "Now" : <>Then <span class="quiet small">as the log says; queues, leases and verifications are kept beside it, and shown for now only</span></>}</h1>
       <div class="tiles">
         <Tile title="in flight" value={open} note={open ? `oldest ${ago(oldest(it.bindings.map((one) => one.oldestPlannedAt)), moment)}` : "nothing is half done"} />
-        <Tile title={waiting === 1 ? "pod waits" : "pods wait"} value={waiting} note={it.oldestPendingSince ? `the oldest since ${ago(it.oldestPendingSince, moment)}` : "none waits"} warn={waiting > 0} />
+        <Tile title={waiting === 1 ? "pod waits" : "pods wait"} value={waiting} note={it.oldestPendingSince ? `oldest ${ago(it.oldestPendingSince, moment)}` : "none waits"} warn={waiting > 0} />
         <Tile title="parked" value={parked} note={parked ? "work that needs a decision" : "no work was given up"} warn={parked > 0} />
         <Tile title="events" value={it.position} note={isNow ? `the last ${ago(it.lastEventAt, moment)}` : `at ${clock(micros(it.lastEventAt))}`} />
       </div>
