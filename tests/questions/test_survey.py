@@ -3,7 +3,11 @@
 from collections import Counter
 from dataclasses import replace
 
-from tests.support.objects import capacity, claim, driver, dynamic_class, node, pod
+import pytest
+
+from tests.scheduling.index_streams import Stream
+from tests.support.objects import capacity, claim, driver, dynamic_class, in_zone, node, pod
+from volsched.kube.meta import ZONE
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Node, Pod
 from volsched.lab.bench.decide import CLUSTERS, claims_of, pod_of
@@ -69,3 +73,34 @@ def test_the_place_with_the_most_room_is_found() -> None:
     assert [change.text for change in first.changes] == [
         "raise the capacity of csi/cap-150 for class dyn from 9Gi to 10Gi"
     ]
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 20))
+def test_a_node_is_judged_by_its_surroundings_as_in_the_whole_cluster(seed: int) -> None:
+    """Pods elsewhere are left out unless they matter: by affinity, by spreading, by a claim of their own."""
+    judged = 0
+    for each in range(seed, seed + 20):
+        index = Index(profile=VOLSCHED)
+        stream = Stream(each, index)
+        for turn in range(6):
+            for _ in range(12):
+                stream.step()
+            wanting = stream.ask(turn)
+            around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
+            whole = attempt(index.snapshot, wanting, profile=replace(VOLSCHED, explains=True))
+            for verdict in whole.verdicts:
+                (on_node,) = around.judge(verdict.node).verdicts
+                assert (on_node.status, on_node.plugin) == (verdict.status, verdict.plugin), (each, turn)
+                judged += 1
+    assert judged > 100
+
+
+def test_a_pod_of_the_zone_that_wants_nobody_near_refuses_on_every_node_of_it() -> None:
+    terms = [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE}]
+    alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    lonely = pod(name="lonely", on="n1", affinity=alone)
+    wanting = pod(name="web", labels={"app": "web"})
+    index = Index([in_zone("n1", "a"), in_zone("n2", "a"), in_zone("n3", "b"), lonely, wanting])
+    around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
+    judged = {name: around.judge(name).chosen is not None for name in ("n1", "n2", "n3")}
+    assert judged == {"n1": False, "n2": False, "n3": True}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from volsched.kube.manifest import is_bound_to, reaches
 from volsched.kube.selectors import label_selector_matches, label_selector_problem
 from volsched.kube.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod, PodAffinity
 from volsched.questions.simulate.changes import ClusterChange, changed_pod, restricted_to, snapshot_with
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt, Verdict, attempt, prepare
@@ -25,6 +25,7 @@ from volsched.scheduling.rules.status import Rule, Status
 
 NEAR_ON_NODE = 20
 NEAR_ANYWHERE = 3
+NO_TERMS = PodAffinity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,44 @@ class _InReach:
     capacities: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _PodPlaces:
+    """The pods of a snapshot by what makes them matter: with tens of thousands, no rule should walk over all."""
+
+    order: Mapping[str, int]
+    """Rules name the first pod that they meet: a part keeps the order of the whole."""
+    on_node: Mapping[str, list[str]]
+    using: Mapping[str, list[str]]
+    """Claim → the pods that use it."""
+    everywhere: tuple[str, ...]
+    """Those without a node, and those whose own affinity may refuse a pod on any node."""
+
+    @classmethod
+    def of(cls, pods: Mapping[str, Pod]) -> "_PodPlaces":
+        on_node: dict[str, list[str]] = {}
+        using: dict[str, list[str]] = {}
+        everywhere: list[str] = []
+        for key, pod in pods.items():
+            on_node.setdefault(pod.node_name, []).append(key)
+            for use in claim_uses(pod):
+                using.setdefault(use.key, []).append(key)
+            if not pod.node_name or _has_terms(pod):
+                everywhere.append(key)
+        order = {key: place for place, key in enumerate(pods)}
+        return cls(order, on_node, using, tuple(everywhere))
+
+    def near(self, node: str, claims: Iterable[str]) -> list[str]:
+        """Those that matter to a pod on the node, where these claims do."""
+        keys = {*self.everywhere, *self.on_node.get(node, ())}
+        keys.update(key for claim in claims for key in self.using.get(claim, ()))
+        return sorted(keys, key=self.order.__getitem__)
+
+
+def _has_terms(pod: Pod) -> bool:
+    """Whether pods on other nodes may matter to it, and it to pods there."""
+    return pod.pod_affinity != NO_TERMS or pod.pod_anti_affinity != NO_TERMS
+
+
 @dataclass(slots=True)
 class NodeSurroundings:
     """A snapshot of effective objects, and the part of it that matters on one node or another."""
@@ -72,6 +111,7 @@ class NodeSurroundings:
     demerits: Demerits = NO_DEMERITS
     left_out: int = 0
     """How many volumes were not read; others in the snapshot represent them."""
+    _pod_places: _PodPlaces | None = None
     _groups: list[list[Volume]] | None = None
     """Volumes that are reached from the same nodes. Grouped on first use: a pod that fits needs no groups."""
     _anywhere: dict[str, list[Near]] = field(default_factory=dict)
@@ -132,7 +172,22 @@ class NodeSurroundings:
             capacities=restricted_to(snapshot.capacities, in_reach.capacities),
         )
         # Spreading counts the pods of every domain; all other rules look at the node alone.
-        return narrow if self.pod.spread else replace(narrow, nodes=restricted_to(snapshot.nodes, [node.name]))
+        if self.pod.spread:
+            return narrow
+        return replace(
+            narrow,
+            nodes=restricted_to(snapshot.nodes, [node.name]),
+            pods=snapshot.pods if _has_terms(self.pod) else self._pods_near(node, claims, names),
+        )
+
+    def _pods_near(self, node: Node, claims: Sequence[Claim], volumes: Iterable[str]) -> Mapping[str, Pod]:
+        """Those on the node, those that look at others, and the users of claims that a remedy may speak of."""
+        if self._pod_places is None:
+            self._pod_places = _PodPlaces.of(self.snapshot.pods)
+        refs = (self.snapshot.stored_volumes[name].claim_ref for name in volumes)
+        holders = {f"{ref.namespace}/{ref.name}" for ref in refs if ref is not None}
+        keys = {use.key for use in claim_uses(self.pod)} | {claim.key for claim in claims} | holders
+        return restricted_to(self.snapshot.pods, self._pod_places.near(node.name, keys))
 
     def _in_reach(self, node: Node) -> _InReach:
         if node.name not in self._in_reach_of:
