@@ -8,16 +8,16 @@ import pytest
 
 from tests.support.fresh_stores import fresh_store
 from volsched.kube.meta import HOSTNAME, ZONE
-from volsched.log.commands import Command
+from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision
-from volsched.log.reads.free_volumes import free_count, free_volumes
+from volsched.log.reads.volume_outlines import free_volumes
 from volsched.log.transaction import execute
-from volsched.questions import source
-from volsched.questions.explain import survey
+from volsched.questions.explain import sampled_store, survey
+from volsched.questions.explain.sampled_store import explanation_from_sample
 from volsched.questions.explain.volume_sample import for_decision, for_remedies
-from volsched.questions.source import explanation, explanation_from_sample, objects_of, sight_of
+from volsched.questions.source import explanation, objects_of, sight_of
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 
 Manifest = dict[str, Any]
@@ -30,19 +30,22 @@ NOUNS = {
     "PersistentVolume": "volume",
     "PersistentVolumeClaim": "claim",
     "Pod": "pod",
+    "CSINode": "csinode",
 }
+EVENTS = {"csinode": "CSINode"}
+DRIVER = "csi.example.com"
 
 
 @pytest.fixture
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every store counts as large."""
-    monkeypatch.setattr(source, "MANY_VOLUMES", 0)
+    monkeypatch.setattr(sampled_store, "MANY_VOLUMES", 0)
     monkeypatch.setattr(survey, "SMALL", 0)
 
 
 def stored(database: Database, manifests: list[Manifest]) -> None:
     events = [
-        NewEvent(stream=f"{noun}/{key}", type=f"{noun.capitalize()}Created", data={"patch": it})
+        NewEvent(stream=f"{noun}/{key}", type=f"{EVENTS.get(noun, noun.capitalize())}Created", data={"patch": it})
         for it in manifests
         for noun, key in [(NOUNS[it["kind"]], _key(it))]
     ]
@@ -51,7 +54,8 @@ def stored(database: Database, manifests: list[Manifest]) -> None:
         streams=tuple(it.stream for it in events),
         decide=lambda _: Decision(events=tuple(events)),
     )
-    execute(database, [command], now=0, react=lambda _, __: NOTHING)
+    (outcome,) = execute(database, [command], now=0, react=lambda _, __: NOTHING)
+    assert isinstance(outcome, Done), outcome
 
 
 def _key(manifest: Manifest) -> str:
@@ -73,16 +77,19 @@ def store_of(random: Random) -> list[Manifest]:
             "persistentVolumeReclaimPolicy": "Retain",
             "nodeAffinity": _affinity(*random.choice([(HOSTNAME, it) for it in NODES] + [(ZONE, "z-1")])),
         }
+        source = _disk if random.random() < 0.2 else _directory
         labels = random.choice(({}, {"tier": "ssd"}, {"tier": "hdd"}))
         phase = random.choice(("Available", "Available", "Released", "Pending", ""))
         sizes = random.choice((SIZES[:1], SIZES[1:3], SIZES, [f"{size}Gi" for size in range(1, 30)]))
         one_size = random.random() < 0.5
         for _ in range(count):
             name = f"pv-{random.randrange(10_000):04}-{len(volumes)}"
-            own = spec | {"local": {"path": f"/mnt/{name}"}}
+            own = spec | source(name)
             if not one_size:
                 own["capacity"] = {"storage": random.choice(sizes)}
             volumes.append(_object("PersistentVolume", name, spec=own, labels=labels, status={"phase": phase}))
+    objects += [_attaching(name) for name in NODES if random.random() < 0.5]
+    objects += [it for each in volumes if random.random() < 0.4 for it in _bound(random, each)]
     objects += volumes
     for number in range(random.randint(1, 3)):
         names = []
@@ -95,6 +102,40 @@ def store_of(random: Random) -> list[Manifest]:
             spec["nodeName"] = random.choice(NODES)
         objects.append(_object("Pod", f"web-{number}", namespace="default", spec=spec))
     return objects
+
+
+def _directory(name: str) -> Manifest:
+    return {"local": {"path": f"/mnt/{name}"}}
+
+
+def _disk(name: str) -> Manifest:
+    return {"csi": {"driver": DRIVER, "volumeHandle": name}}
+
+
+def _attaching(node: str) -> Manifest:
+    driver = {"name": DRIVER, "nodeID": node, "allocatable": {"count": 2}}
+    return _object("CSINode", node, spec={"drivers": [driver]})
+
+
+def _bound(random: Random, volume: Manifest) -> Iterator[Manifest]:
+    """The claim that the volume is bound to from now on, and at times a pod that uses it."""
+    name = f"of-{volume['metadata']['name']}"
+    reference = {"namespace": "default", "name": name, "uid": f"uid-{name}"}
+    volume["spec"] = volume["spec"] | {"claimRef": reference}
+    volume["status"] = {"phase": "Bound"}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": volume["spec"]["storageClassName"],
+        "volumeName": volume["metadata"]["name"],
+    }
+    claim = _object("PersistentVolumeClaim", name, namespace="default", spec=spec, status={"phase": "Bound"})
+    claim["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    yield claim
+    if random.random() < 0.5:
+        mount = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+        used = {"volumes": [mount], "containers": [{"name": "c"}], "nodeName": random.choice(NODES)}
+        yield _object("Pod", f"user-{name}", namespace="default", spec=used)
 
 
 def _claim(random: Random, name: str, volumes: list[Manifest]) -> Manifest:
@@ -139,7 +180,9 @@ def _affinity(key: str, value: str) -> Manifest:
 
 
 def questions(objects: list[Manifest]) -> Iterator[tuple[str, str | None, Profile]]:
-    for pod in [_key(it) for it in objects if it["kind"] == "Pod"]:
+    pods = [_key(it) for it in objects if it["kind"] == "Pod"]
+    used = [it for it in pods if it.startswith("default/user")]
+    for pod in [it for it in pods if it not in used] + used[:1]:
         yield pod, None, VOLSCHED
         yield pod, NODES[1], VOLSCHED
         yield pod, None, PARITY
@@ -203,8 +246,8 @@ def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:
     ]
     stored(database, alike)
     with database.read() as connection:
-        assert free_count(connection) == len(alike)
         every = free_volumes(connection)
+        assert len(every) == len(alike)
         large = free_volumes(connection, classes={"local"}, least=10 * 2**30)
         assert free_volumes(connection, classes={"other"}) == []
     most = survey.NEAR_ON_NODE + 2

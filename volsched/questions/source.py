@@ -6,7 +6,7 @@ The command line prints the answers, and the API sends the same ones.
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -15,22 +15,17 @@ from sqlalchemy import Connection
 from volsched.kube.manifest_reader import load_manifests
 from volsched.kube.meta import ZONE, zone_of
 from volsched.kube.object_values import Object
-from volsched.kube.quantity import INT64_MAX
-from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod, StatefulSet
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import BINDING, KIND_OF_NOUN, UnknownKindError, kind_called
-from volsched.log.reads.free_volumes import free_count, free_volumes, load_but_free, load_volumes
-from volsched.log.reads.lookups import count_of, is_there, keys_of, namespace_names
+from volsched.log.reads.lookups import is_there, keys_of, namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.questions.context import QuestionContext
-from volsched.questions.explain.explain import explain_pod, redacted, stuck_claims
+from volsched.questions.explain.explain import explain_pod, redacted
 from volsched.questions.explain.planned_pods import planned_objects, planning_set, set_among, stored_set
 from volsched.questions.explain.remedies import failure_remedies
 from volsched.questions.explain.stored_decisions import attempts_at, last_attempt, repeated_failures
-from volsched.questions.explain.survey import NodeSurroundings, is_small
-from volsched.questions.explain.volume_sample import for_decision, for_remedies
 from volsched.questions.history.moments import look_in, position_of
 from volsched.questions.refusals import QuestionError, UnknownError
 from volsched.questions.simulate.changes import index_of, lay_over
@@ -123,12 +118,12 @@ def explanation(
 
     `namespaces`: those that the caller may read; None: all.
     """
-    workload = _add_planned_pod(sight, key)
-    answer = _pod_explanation(sight, _pod_in(sight, key, namespaces), node=node, now=now)
-    return _for_caller(sight, answer, workload, namespaces)
+    workload = add_planned_pod(sight, key)
+    answer = pod_explanation(sight, pod_in(sight, key, namespaces), node=node, now=now)
+    return for_caller(sight, answer, workload, namespaces)
 
 
-def _for_caller(
+def for_caller(
     sight: Sight, answer: dict[str, Any], workload: StatefulSet | None, namespaces: frozenset[str] | None
 ) -> dict[str, Any]:
     if workload is not None:
@@ -140,7 +135,7 @@ def _for_caller(
     return redacted(answer, present - namespaces)
 
 
-def _add_planned_pod(sight: Sight, key: str) -> StatefulSet | None:
+def add_planned_pod(sight: Sight, key: str) -> StatefulSet | None:
     """Adds a pod that does not exist, where a workload would create it; returns that workload."""
     if key in sight.index.snapshot.pods:
         return None
@@ -155,10 +150,10 @@ def _add_planned_pod(sight: Sight, key: str) -> StatefulSet | None:
     return set_
 
 
-def _pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> dict[str, Any]:
+def pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> dict[str, Any]:
     states = {} if sight.picture is None else sight.picture.world.states
     past, failures = _past_and_failures(sight, pod)
-    avoid, demerits = _failure_memory(sight, pod, now)
+    avoid, demerits = failure_memory(sight, pod, now)
     answer = explain_pod(
         sight.index,
         pod,
@@ -176,97 +171,13 @@ def _pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> d
     return {"past": past, "failing": failures} | answer
 
 
-def _failure_memory(sight: Sight, pod: Pod, now: int) -> tuple[frozenset[str], Demerits]:
+def failure_memory(sight: Sight, pod: Pod, now: int) -> tuple[frozenset[str], Demerits]:
     """The nodes that rejected the pod a short while ago, and those where its bindings failed."""
     if sight.picture is None:
         return frozenset(), NO_DEMERITS
     since = rfc3339(now - AVOID_SECONDS * SECOND)
     avoid = nodes_to_avoid(pod.key, sight.picture.world.states, since=since)
     return avoid | sight.picture.rejecting_nodes(since), sight.picture.demerits(pod, now)
-
-
-# A pod of a large store is explained without reading every volume: of free volumes that are alike, a few are read.
-# Where a decision finds a node, a few of the storage classes that the pod requests are enough; where it finds
-# none, a few of every class are read.
-
-MANY_VOLUMES = 2_000
-"""With fewer free volumes than this, all of them are read."""
-
-
-def explanation_from_sample(
-    database: Database,
-    objects: Sequence[Object],
-    key: str,
-    *,
-    profile: Profile,
-    now: int,
-    node: str | None = None,
-    namespaces: frozenset[str] | None = None,
-) -> dict[str, Any] | None:
-    """The answer that `explanation` gives for the whole store; None where it is small enough to read whole."""
-    with database.read() as connection:
-        free = free_count(connection)
-        if free < MANY_VOLUMES or is_small(nodes=count_of(connection, "node"), on_each=free):
-            return None
-        sight = _sight_without_free_volumes(connection, database, objects, profile)
-        workload = _add_planned_pod(sight, key)
-        pod = _pod_in(sight, key, namespaces)
-        read = _read_for_decision(connection, sight, pod, node, now)
-        if read is None:
-            # A remedy may recreate a claim that is bound.
-            sizes = _sizes(_surroundings(sight, pod).claims())
-            read = _load_free_volumes(connection, sight, for_remedies(free_volumes(connection), sizes=sizes))
-    answer = _pod_explanation(replace(sight, left_out=free - read), pod, node=node, now=now)
-    return _for_caller(sight, answer, workload, namespaces)
-
-
-def _sight_without_free_volumes(
-    connection: Connection, database: Database, objects: Sequence[Object], profile: Profile
-) -> Sight:
-    loaded = load_but_free(connection)
-    world = World(database, loaded.position, loaded.states)
-    for binding, state in loaded.failed:
-        world.failures.note(binding, state)
-    picture = Picture(world, index=Index(profile=profile))
-    picture.update(world.states)
-    lay_over(picture.index, objects)
-    sight = Sight(picture.index, database, picture, objects)
-    named_volumes = [it.volume_name for it in objects if isinstance(it, Claim)]
-    named_volumes += [it.volume_name for it in objects if isinstance(it, VolumeAttachment)]
-    _load_free_volumes(connection, sight, filter(None, named_volumes))
-    return sight
-
-
-def _read_for_decision(connection: Connection, sight: Sight, pod: Pod, node: str | None, now: int) -> int | None:
-    """How many volumes were read, if the pod fits with them; None where it does not, or a node is asked about."""
-    if node is not None or stuck_claims(sight.index.snapshot, pod):
-        return None
-    claims = _surroundings(sight, pod).unbound_claims()
-    sizes = _sizes(claims)
-    outlines = free_volumes(connection, classes={it.class_name for it in claims}, least=min(sizes, default=0))
-    read = _load_free_volumes(connection, sight, for_decision(outlines, sizes=sizes)) if sizes else 0
-    avoid, demerits = _failure_memory(sight, pod, now)
-    decision = sight.index.decide(replace(pod, node_name=""), avoid=avoid, demerits=demerits)
-    return None if decision.chosen is None else read
-
-
-def _surroundings(sight: Sight, pod: Pod) -> NodeSurroundings:
-    return NodeSurroundings(sight.index.snapshot, pod, sight.index.profile)
-
-
-def _sizes(claims: Iterable[Claim]) -> list[int]:
-    return [min(claim.size.value(), INT64_MAX) for claim in claims]
-
-
-def _load_free_volumes(connection: Connection, sight: Sight, keys: Iterable[str]) -> int:
-    """Reads these volumes into the index, except those that are laid over; returns how many it has read."""
-    assert sight.picture is not None
-    laid_over = {it.name for it in sight.objects if isinstance(it, Volume)}
-    states = load_volumes(connection, [it for it in keys if it not in laid_over])
-    sight.picture.world.begin(states)
-    sight.picture.update(states)
-    sight.index.settle()
-    return len(states)
 
 
 def past_explanation(
@@ -387,7 +298,7 @@ def _unknown_node(node: str, nodes: Iterable[str], where: str) -> UnknownError:
     return UnknownError(f'node "{node}" is not in {where}{meant}')
 
 
-def _pod_in(sight: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
+def pod_in(sight: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
     snapshot = sight.index.snapshot
     pod = snapshot.pods.get(key)
     if pod is None:

@@ -3,7 +3,7 @@
 The cost follows the number of objects and open bindings, never the length of the log.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,11 +63,11 @@ class StoredWorld:
     """Bindings that were rolled back recently."""
 
 
-def load_world(connection: Connection, *, volumes: ColumnElement[bool] | None = None) -> StoredWorld:
-    """One consistent view; refuses a head that is not the log's last event. `volumes`: only those, of volumes."""
+def load_world(connection: Connection, *, only: Mapping[str, ColumnElement[bool]] | None = None) -> StoredWorld:
+    """One consistent view; refuses a head that is not the log's last event. `only`: of these nouns, only these."""
     position = check_head(connection)
     with collector_resting():
-        return StoredWorld(position, _load_states(connection, volumes), _load_failed(connection))
+        return StoredWorld(position, _load_states(connection, only or {}), _load_failed(connection))
 
 
 def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:
@@ -86,11 +86,10 @@ def _bindings(
         yield row["id"], binding_state(row, legs.get(row["id"], []))
 
 
-def _load_states(connection: Connection, volumes: ColumnElement[bool] | None) -> dict[str, State]:
+def _load_states(connection: Connection, only: Mapping[str, ColumnElement[bool]]) -> dict[str, State]:
     states: dict[str, State] = {}
     for noun, query in _OBJECTS.items():
-        narrowed = query if volumes is None or noun != "volume" else query.where(volumes)
-        for row in _rows(connection, narrowed):
+        for row in _rows(connection, query.where(only[noun]) if noun in only else query):
             states[f"{noun}/{row['key']}"] = object_state(row)
     for pod in observed_pods(connection):
         logged = states.get(stream := f"pod/{pod['key']}")

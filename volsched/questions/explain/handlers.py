@@ -4,11 +4,11 @@ from typing import Any
 
 from volsched.questions.context import QuestionContext
 from volsched.questions.explain.parameters import ExplainParameters
+from volsched.questions.explain.sampled_store import explanation_from_sample
 from volsched.questions.source import (
     check_names,
     deciding_profile,
     explanation,
-    explanation_from_sample,
     objects_of,
     past_explanation,
     sight_of,

@@ -1,4 +1,4 @@
-"""Which free volumes an explanation has to read: of volumes that differ only in their names, a few are enough.
+"""Which volumes an explanation has to read: of volumes that differ only in their names, a few are enough.
 
 Rules, scores and remedies look at a volume's size, its name (to break ties) and the rest of its manifest. Of
 volumes that are alike in size and rest, no more are needed than a decision may take, or an explanation may name.
@@ -6,7 +6,7 @@ volumes that are alike in size and rest, no more are needed than a decision may 
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from volsched.log.reads.free_volumes import VolumeOutline
+from volsched.log.reads.volume_outlines import VolumeOutline
 from volsched.questions.explain.survey import NEAR_ON_NODE
 
 Stack = list[VolumeOutline]

@@ -1,0 +1,145 @@
+"""A pod of a large store is explained without reading all of it, with the answer that all of it would give.
+
+Of free volumes that are alike, a few are read: where a decision finds a node, a few of the storage classes that
+the pod requests; where it finds none, a few of every class. Volumes that are bound, with their claims, matter to
+no other pod's decision unless they take attach slots: a few of each kind are read where no node was found, because
+an explanation names those that come near.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from volsched.kube.object_values import Object
+from volsched.kube.quantity import INT64_MAX
+from volsched.kube.storage import Claim, Volume, VolumeAttachment
+from volsched.kube.workloads import Pod
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState
+from volsched.log.reads.lookups import count_of
+from volsched.log.reads.tail import read_head, state_as_of
+from volsched.log.reads.volume_outlines import free_volumes, load_but_outlined, load_volumes, settled_volumes
+from volsched.questions.explain.explain import stuck_claims
+from volsched.questions.explain.survey import NodeSurroundings, is_small
+from volsched.questions.explain.volume_sample import for_decision, for_remedies
+from volsched.questions.simulate.changes import lay_over
+from volsched.questions.source import (
+    Sight,
+    add_planned_pod,
+    failure_memory,
+    for_caller,
+    pod_explanation,
+    pod_in,
+)
+from volsched.runtime.world import World
+from volsched.scheduling.cluster_view import Picture, read_object
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.profile import Profile
+
+MANY_VOLUMES = 2_000
+"""With fewer volumes than this, all of them are read."""
+
+
+def explanation_from_sample(
+    database: Database,
+    objects: Sequence[Object],
+    key: str,
+    *,
+    profile: Profile,
+    now: int,
+    node: str | None = None,
+    namespaces: frozenset[str] | None = None,
+) -> dict[str, Any] | None:
+    """The answer that `explanation` gives for the whole store; None where it is small enough to read whole."""
+    with database.read() as connection:
+        volumes = count_of(connection, "volume")
+        if volumes < MANY_VOLUMES or is_small(nodes=count_of(connection, "node"), on_each=volumes):
+            return None
+        claims = _claims_that_matter(connection, objects, key)
+        sight = _sight_without_volumes(connection, database, objects, profile, claims)
+        workload = add_planned_pod(sight, key)
+        pod = pod_in(sight, key, namespaces)
+        if not _fits(connection, sight, pod, node, now):
+            # A remedy may recreate a claim that is bound.
+            sizes = _sizes(_surroundings(sight, pod).claims())
+            _load(connection, sight, for_remedies(free_volumes(connection), sizes=sizes))
+            if claims is not None:
+                _load(connection, sight, for_remedies(settled_volumes(connection, but_of=claims), sizes=sizes))
+    assert sight.picture is not None
+    read = sum(1 for stream in sight.picture.world.states if stream.startswith("volume/"))
+    answer = pod_explanation(replace(sight, left_out=volumes - read), pod, node=node, now=now)
+    return for_caller(sight, answer, workload, namespaces)
+
+
+def _claims_that_matter(connection: Connection, objects: Sequence[Object], key: str) -> set[str] | None:
+    """Those of the pod and of what is laid over the store; None where a workload has yet to create the pod."""
+    pods = [it for it in objects if isinstance(it, Pod)]
+    if all(it.meta.key != key for it in pods):
+        state = state_as_of(connection, f"pod/{key}", position=read_head(connection).position)
+        if not isinstance(state, ObjectState) or state.manifest is None:
+            return None
+        stored = read_object("pod", state.manifest, state.rv)
+        assert isinstance(stored, Pod)
+        pods.append(stored)
+    refs = (it.claim_ref for it in objects if isinstance(it, Volume))
+    return {
+        *(use.key for pod in pods for use in claim_uses(pod)),
+        *(it.key for it in objects if isinstance(it, Claim)),
+        *(f"{ref.namespace}/{ref.name}" for ref in refs if ref is not None),
+    }
+
+
+def _sight_without_volumes(
+    connection: Connection,
+    database: Database,
+    objects: Sequence[Object],
+    profile: Profile,
+    claims: set[str] | None,
+) -> Sight:
+    loaded = load_but_outlined(connection, claims=claims)
+    world = World(database, loaded.position, loaded.states)
+    for binding, state in loaded.failed:
+        world.failures.note(binding, state)
+    picture = Picture(world, index=Index(profile=profile))
+    picture.update(world.states)
+    lay_over(picture.index, objects)
+    sight = Sight(picture.index, database, picture, objects)
+    named_volumes = [it.volume_name for it in objects if isinstance(it, Claim)]
+    named_volumes += [it.volume_name for it in objects if isinstance(it, VolumeAttachment)]
+    _load(connection, sight, filter(None, named_volumes))
+    return sight
+
+
+def _fits(connection: Connection, sight: Sight, pod: Pod, node: str | None, now: int) -> bool:
+    """Whether the pod fits, with as many volumes as that takes; not tried where a node is asked about."""
+    if node is not None or stuck_claims(sight.index.snapshot, pod):
+        return False
+    claims = _surroundings(sight, pod).unbound_claims()
+    sizes = _sizes(claims)
+    if sizes:
+        outlines = free_volumes(connection, classes={it.class_name for it in claims}, least=min(sizes))
+        _load(connection, sight, for_decision(outlines, sizes=sizes))
+    avoid, demerits = failure_memory(sight, pod, now)
+    return sight.index.decide(replace(pod, node_name=""), avoid=avoid, demerits=demerits).chosen is not None
+
+
+def _surroundings(sight: Sight, pod: Pod) -> NodeSurroundings:
+    return NodeSurroundings(sight.index.snapshot, pod, sight.index.profile)
+
+
+def _sizes(claims: Iterable[Claim]) -> list[int]:
+    return [min(claim.size.value(), INT64_MAX) for claim in claims]
+
+
+def _load(connection: Connection, sight: Sight, keys: Iterable[str]) -> None:
+    """Reads these volumes with their claims into the index, except what is laid over."""
+    assert sight.picture is not None
+    laid_over = {f"volume/{it.name}" for it in sight.objects if isinstance(it, Volume)}
+    laid_over |= {f"claim/{it.key}" for it in sight.objects if isinstance(it, Claim)}
+    states = {stream: state for stream, state in load_volumes(connection, keys).items() if stream not in laid_over}
+    sight.picture.world.begin(states)
+    sight.picture.update(states)
+    sight.index.settle()
