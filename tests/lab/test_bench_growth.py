@@ -21,14 +21,14 @@ from volsched.log.migrations import scratch_store
 
 
 def test_every_read_is_measured(sqlite: Database) -> None:
-    assert list(fill_volumes(sqlite, nodes=3, volumes=60))[-1] == 1 + 3 + 60 + 4
-    rows = list(bench_reads(sqlite, nodes=3, volumes=60, cpu=processor_seconds))
+    assert list(fill_volumes(sqlite, nodes=3, volumes=60, in_use=20))[-1] == 1 + 3 + 60 + 2 * 20 + 4
+    rows = list(bench_reads(sqlite, nodes=3, volumes=60, in_use=20, cpu=processor_seconds))
     assert len({row.what for row in rows}) == len(rows) == 9
     assert all(row.seconds > 0 for row in rows)
 
 
 def read_row(nodes: int, volumes: int, seconds: float, what: str = "a") -> ReadRow:
-    return ReadRow(what=what, engine="sqlite", nodes=nodes, volumes=volumes, seconds=seconds)
+    return ReadRow(what=what, engine="sqlite", nodes=nodes, volumes=volumes, in_use=0, seconds=seconds)
 
 
 def test_work_in_proportion_has_the_exponent_1() -> None:

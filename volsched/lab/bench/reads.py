@@ -1,7 +1,8 @@
 """What reading a store costs as it grows: a scheduler's start, `explain`, `get pv`, `verify`, the periodic resync.
 
-Processor time of this process, and of the commands that it runs. The store has local volumes on some nodes, all
-free, and two pods: one that fits, and one whose claim is too large for every volume.
+Processor time of this process, and of the commands that it runs. The store has local volumes on some nodes, free
+or bound to the claims of running pods, and two pods without a node: one that fits, and one whose claim is larger
+than every volume.
 """
 
 import gc
@@ -11,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from volsched.kube.meta import HOSTNAME
+from volsched.kube.meta import BIND_COMPLETED, HOSTNAME
 from volsched.kube.storage import NO_PROVISIONER
 from volsched.lab.bench.growth import SizeAxis
 from volsched.lab.bench.log import must
 from volsched.log.commands import Command
 from volsched.log.database import Database
+from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.integrity.verify import verify
@@ -34,7 +36,7 @@ from volsched.scheduling.rules.profile import VOLSCHED
 
 PER_COMMIT = 500
 SECOND = 1_000_000
-SIZES = 7
+SIZES, SMALLEST = 7, 10
 FITS, TOO_LARGE = "fits", "too-large"
 
 
@@ -44,6 +46,8 @@ class ReadRow:
     engine: str
     nodes: int
     volumes: int
+    in_use: int
+    """How many of the volumes are bound, each to the claim of a running pod."""
     seconds: float
     """Of processor time."""
     over_nodes: float | None = None
@@ -65,7 +69,7 @@ def _axis(column: str, size: Callable[[ReadRow], float], same: Callable[[ReadRow
     return SizeAxis(
         column=column,
         size=size,
-        alike=lambda row: (row.what, row.engine, same(row)),
+        alike=lambda row: (row.what, row.engine, row.in_use / row.volumes, same(row)),
         figure=lambda row: row.seconds,
     )
 
@@ -77,11 +81,12 @@ READ_AXES = (
 )
 
 
-def fill_volumes(database: Database, *, nodes: int, volumes: int) -> Iterator[int]:
-    """Yields the events written so far."""
+def fill_volumes(database: Database, *, nodes: int, volumes: int, in_use: int = 0) -> Iterator[int]:
+    """The first volumes are in use, each with a claim and a pod. Yields the events written so far."""
     creations = [created_event("class/local", _class())]
     creations += [created_event(f"node/{_host(n)}", _node(n)) for n in range(nodes)]
-    creations += [created_event(f"volume/{_name(n)}", _volume(n, nodes)) for n in range(volumes)]
+    creations += [it for n in range(in_use) for it in _used_volume(n, nodes)]
+    creations += [created_event(f"volume/{_name(n)}", _volume(n, nodes)) for n in range(in_use, volumes)]
     for name, size in ((FITS, "11Gi"), (TOO_LARGE, "100Gi")):
         creations += [
             created_event(f"claim/default/{name}", _claim(name, size)),
@@ -95,7 +100,9 @@ def fill_volumes(database: Database, *, nodes: int, volumes: int) -> Iterator[in
         yield start + len(events)
 
 
-def bench_reads(database: Database, *, nodes: int, volumes: int, cpu: Callable[[], float]) -> Iterator[ReadRow]:
+def bench_reads(
+    database: Database, *, nodes: int, volumes: int, cpu: Callable[[], float], in_use: int = 0
+) -> Iterator[ReadRow]:
     """`cpu` counts what this process and those that it has waited for have spent."""
 
     def measure(what: str, ask: Callable[[], object]) -> ReadRow:
@@ -104,7 +111,8 @@ def bench_reads(database: Database, *, nodes: int, volumes: int, cpu: Callable[[
         began = cpu()
         ask()
         engine = database.engine.dialect.name
-        return ReadRow(what=what, engine=engine, nodes=nodes, volumes=volumes, seconds=cpu() - began)
+        seconds = cpu() - began
+        return ReadRow(what=what, engine=engine, nodes=nodes, volumes=volumes, in_use=in_use, seconds=seconds)
 
     yield measure("start of a scheduler", lambda: _start(database))
     yield measure("explain, a pod that fits", lambda: _explain(database, FITS))
@@ -193,7 +201,7 @@ def _node(number: int) -> dict[str, Any]:
 def _volume(number: int, nodes: int) -> dict[str, Any]:
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [_host(number % nodes)]}]}
     spec = {
-        "capacity": {"storage": f"{10 + number % SIZES}Gi"},
+        "capacity": {"storage": f"{SMALLEST + number % SIZES}Gi"},
         "accessModes": ["ReadWriteOnce"],
         "persistentVolumeReclaimPolicy": "Retain",
         "storageClassName": "local",
@@ -201,6 +209,20 @@ def _volume(number: int, nodes: int) -> dict[str, Any]:
         "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
     }
     return _object("PersistentVolume", _name(number), spec=spec, status={"phase": "Available"})
+
+
+def _used_volume(number: int, nodes: int) -> Iterator[NewEvent]:
+    """Bound to the claim of a pod that runs where the volume is."""
+    name, volume_name = f"user-{number:06}", _name(number)
+    claim, volume, pod = _claim(name, f"{SMALLEST}Gi"), _volume(number, nodes), _pod(name)
+    claim["metadata"]["annotations"] = {BIND_COMPLETED: "yes"}
+    claim["spec"]["volumeName"], claim["status"] = volume_name, {"phase": "Bound"}
+    named = {it: claim["metadata"][it] for it in ("namespace", "name", "uid")}
+    volume["spec"]["claimRef"], volume["status"] = named, {"phase": "Bound"}
+    pod["spec"]["nodeName"], pod["status"] = _host(number % nodes), {"phase": "Running"}
+    yield created_event(f"volume/{volume_name}", volume)
+    yield created_event(f"claim/default/{name}", claim)
+    yield created_event(f"pod/default/{name}", pod)
 
 
 def _claim(name: str, size: str) -> dict[str, Any]:

@@ -113,6 +113,8 @@ Examples:
 
 volsched bench reads --nodes 100 --volumes 25000 --volumes 100000
 
+volsched bench reads --nodes 1000 --volumes 50000 --in-use 60
+
 volsched bench reads --nodes 100 --nodes 1000 --volumes 10000 --volumes 100000 -o json
 
 volsched bench --history figures.jsonl reads -o svg > reads.svg
@@ -301,6 +303,12 @@ def reads(
     volumes: Annotated[
         list[int] | None, typer.Option(min=1, help="Volumes; may be repeated. 2,000 and 10,000.")
     ] = None,
+    in_use: Annotated[
+        int,
+        typer.Option(
+            metavar="PERCENT", min=0, max=100, help="Part of them that is bound, to claims of running pods."
+        ),
+    ] = 0,
     postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
@@ -313,8 +321,10 @@ def reads(
     for server in servers(postgres):
         for hosts, count in product(sorted(nodes or [100]), sorted(volumes or [2_000, 10_000])):
             with scratch_store(server) as database:
-                fill_with_progress(count, fill_volumes(database, nodes=hosts, volumes=count))
-                rows += bench_reads(database, nodes=hosts, volumes=count, cpu=processor_seconds)
+                bound = count * in_use // 100
+                filling = fill_volumes(database, nodes=hosts, volumes=count, in_use=bound)
+                fill_with_progress(count + 2 * bound, filling)
+                rows += bench_reads(database, nodes=hosts, volumes=count, in_use=bound, cpu=processor_seconds)
     print_rows(with_exponents(rows, *READ_AXES), output)
 
 
