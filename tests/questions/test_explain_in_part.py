@@ -12,7 +12,7 @@ from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision
-from volsched.log.reads.volume_outlines import free_volumes
+from volsched.log.reads.volume_outlines import free_volumes, load_but_outlined, settled_volumes
 from volsched.log.transaction import execute
 from volsched.questions.explain import sampled_store, survey
 from volsched.questions.explain.sampled_store import explanation_from_sample
@@ -31,6 +31,7 @@ NOUNS = {
     "PersistentVolumeClaim": "claim",
     "Pod": "pod",
     "CSINode": "csinode",
+    "VolumeAttachment": "attachment",
 }
 EVENTS = {"csinode": "CSINode"}
 DRIVER = "csi.example.com"
@@ -258,3 +259,33 @@ def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:
     assert sorted(for_decision(large, sizes=[9 * 2**30, 2**30])) == [
         "pv-001", "pv-003", "pv-005", "pv-007", "pv-009", "pv-011"
     ]  # fmt: skip
+
+
+def test_a_volume_is_settled_where_it_can_matter_to_its_own_claim_only(database: Database) -> None:
+    def bound(name: str, source: Manifest) -> list[Manifest]:
+        spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "local"}
+        volume = _object("PersistentVolume", name, spec=spec | source)
+        claim, *_ = _bound(Random(0), volume)
+        return [volume, claim]
+
+    settled, disk, recreated, attached = (
+        bound("settled", _directory("a")),
+        bound("disk", _disk("b")),
+        bound("recreated", _directory("c")),
+        bound("attached", _directory("d")),
+    )
+    recreated[1]["metadata"]["uid"] = "another"
+    source = {"persistentVolumeName": "attached"}
+    attachment = _object(
+        "VolumeAttachment", "held", spec={"attacher": DRIVER, "nodeName": NODES[0], "source": source}
+    )
+    free = _object("PersistentVolume", "free", spec=_directory("e"), status={"phase": "Available"})
+    stored(database, [*settled, *disk, *recreated, *attached, attachment, free])
+    with database.read() as connection:
+        assert [it.key for it in settled_volumes(connection, but_of=())] == ["settled"]
+        assert settled_volumes(connection, but_of={"default/of-settled"}) == []
+        loaded = load_but_outlined(connection, claims=()).states
+        every = load_but_outlined(connection, claims=None).states
+    left_out = {"volume/settled", "claim/default/of-settled"}
+    assert every.keys() - loaded.keys() == left_out
+    assert "volume/free" not in every
