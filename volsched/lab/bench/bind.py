@@ -158,6 +158,8 @@ class BindRow:
     bytes_per_pod: float | None = None
     """By which the pages in use grew in bulk, creations included; the more pods, the less whole pages matter.
     SQLite only."""
+    cores_used: float | None = None
+    """By all processes of a stack and by this one, while the pods of the bulk were bound."""
     over_pods: float | None = None
     """How the time of the bulk grows with its pods; 1 is in proportion."""
 
@@ -256,18 +258,24 @@ def measure_binding(
     ids: Iterator[str],
     bind: Callable[[int], None],
     position: Callable[[], int],
+    cpu: Clock | None = None,
 ) -> BindRow:
-    """The same procedure for any kind of workers: `bind` returns when so many pods have their final node."""
+    """The same procedure for any kind of workers: `bind` returns when so many pods have their final node.
+
+    `cpu`: what all processes that take part have spent.
+    """
     claims, pods = load.claims, load.pods
     create(database, cluster(load.nodes, load.volumes), ids, clock)
     bind(0)
     collect_seldom()
     is_file = database.engine.dialect.name == "sqlite"
     bytes_before = bytes_in_use(database) if is_file else 0
+    spent_before = 0 if cpu is None else cpu()
     first, started = position(), clock()
     create(database, pods_with_claims("bulk", pods, claims), ids, clock)
     bind(pods)
     seconds, per_pod = clock() - started, (position() - first) / pods
+    cores_used = None if cpu is None else (cpu() - spent_before) / seconds
     bytes_per_pod = (bytes_in_use(database) - bytes_before) / pods if is_file else None
     times = []
     for number in range(load.singles):
@@ -289,6 +297,7 @@ def measure_binding(
         events_per_pod=per_pod,
         baseline_events_per_second=base,
         bytes_per_pod=bytes_per_pod,
+        cores_used=cores_used,
     )
 
 

@@ -66,6 +66,7 @@ def bench_bind_beside(
     base: float,
     clock: Clock,
     check: Check = lambda: None,
+    cpu: Clock | None = None,
 ) -> BindRow:
     """How running processes bind pods that are created here; `base` is the rate of the log alone."""
     return measure_binding(
@@ -77,6 +78,7 @@ def bench_bind_beside(
         ids=new_ids(),
         bind=lambda wanted: _until_bound(database, wanted, check),
         position=lambda: _position(database),
+        cpu=cpu,
     )
 
 

@@ -32,6 +32,7 @@ from volsched.lab.stack.states import (
     ServiceState,
     WantedState,
     process_of,
+    processor_seconds,
     read_published,
     read_wanted,
     send,
@@ -165,6 +166,12 @@ class Stack:
             known = ", ".join(it.name for it in self.definition.services)
             raise StackError(f'there is no service "{name}" in this stack; there are {known}')
         return instances
+
+    def processor_seconds(self) -> float:
+        """Spent by all services that run now."""
+        seen = self.seen()
+        running = [it.process for it in seen.instances if it.process is not None] if seen else []
+        return sum(map(processor_seconds, running))
 
     def signal(self, name: str, number: signal.Signals, *, group: bool = True) -> list[int]:
         """Send a signal to the processes of a name; the pids that got it."""

@@ -281,6 +281,7 @@ def bench_bind_on_stack(stack: Stack, load: BindLoad, *, workers: int, clock: Cl
             workers=f"stack, {workers} worker{'s' if workers > 1 else ''}",
             base=append_rate(database, clock),
             clock=clock,
+            cpu=lambda: stack.processor_seconds() + time.process_time(),
         )
     finally:
         database.close()

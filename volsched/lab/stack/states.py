@@ -90,6 +90,19 @@ def resident_bytes(identity: Identity) -> int | None:
     return total
 
 
+def processor_seconds(identity: Identity) -> float:
+    """Spent by the process and its descendants, with those that they have waited for; 0 when it is gone."""
+    process = process_of(identity)
+    if process is None:
+        return 0
+    total = 0.0
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        for each in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                total += sum(each.cpu_times()[:4])
+    return total
+
+
 # Files and not a socket: they can be read after a crash, by any process.
 
 
