@@ -129,3 +129,29 @@ def test_a_store_that_can_only_be_read_is_read(
     ran = run("delete", "pod", "shop/db-0", "--db", str(file))
     assert (ran.code, "the database is read-only; check the file's permissions" in ran.err) == (1, True)
     assert {it.name for it in directory.iterdir()} == before
+
+
+@pytest.mark.parametrize("words", ["get pods -A", "status", "export -"])
+def test_output_onto_a_full_disk_is_no_fault_of_volsched(run: Run, db: str, words: str) -> None:
+    run("apply", "-f", str(EXAMPLE), "--db", db)
+    told = in_shell(f"{words} > /dev/full", db)
+    assert (told.returncode, told.stderr) == (
+        1,
+        "error: the output cannot be written: No space left on device; make room, or write it elsewhere\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("get pods -A >&-", 0), ("get nonsense 2>&-", 3), ("apply -f - <&-", 2), ("verify <&- >&- 2>&-", 0)],
+)
+def test_a_job_without_standard_streams_does_its_work(run: Run, db: str, words: str, code: int) -> None:
+    run("apply", "-f", str(EXAMPLE), "--db", db)
+    told = in_shell(words, db)
+    assert (told.returncode, "fault of volsched" in told.stderr) == (code, False), told.stderr
+
+
+def in_shell(words: str, db: str) -> subprocess.CompletedProcess[str]:
+    given = os.environ | {"VOLSCHED_DATABASE_URL": f"sqlite:///{db}", "PYTHONPATH": str(ROOT)}
+    command = f"exec {sys.executable} -m volsched {words}"
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=given)

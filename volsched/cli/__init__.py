@@ -4,6 +4,7 @@ It parses, calls and prints; nothing imports it.
 """
 
 import codecs
+import errno
 import io
 import json
 import logging
@@ -17,6 +18,7 @@ INTERRUPTED = 130
 AGAIN_SECONDS = 0.05
 TRACEBACK = "VOLSCHED_TRACEBACK"
 """If set, an internal error shows its traceback, which a user of the command does not need."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PLAIN = {"→": "->", "…": "...", "·": "-", "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+"}
 """Replacements for characters that the terminal's encoding lacks."""
 
@@ -26,6 +28,7 @@ def main() -> None:
     sys.unraisablehook = _unraisable
     # Nothing of ours is a plugin of pydantic; looking for some reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _open_standard_streams()
     _print_anywhere()
     try:
         # Imported here, so that Ctrl-C ends the command quietly at any moment.
@@ -38,6 +41,13 @@ def main() -> None:
         if os.environ.get(TRACEBACK):
             raise
         sys.exit(_report(error))
+
+
+def _open_standard_streams() -> None:
+    """A job may start with some of them closed; the next file to be opened, such as a store, would be one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
 
 
 def _print_anywhere() -> None:
@@ -81,6 +91,8 @@ def _error_text(error: Exception) -> str:
             return missing(root, extra)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; check the path and its permissions"
+    if isinstance(error, OSError) and error.errno in FULL:
+        return f"the output cannot be written: {error.strerror}; make room, or write it elsewhere"
     kind, words = type(error).__name__, " ".join(str(error).split())[:500]
     return f"this is a fault of volsched itself: {kind}: {words}; {TRACEBACK}=1 shows where, for a report"
 
