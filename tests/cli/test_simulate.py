@@ -109,6 +109,22 @@ def test_a_drained_node_sends_its_pods_elsewhere_but_for_those_whose_volumes_sta
     assert "shop/cache is bound to local in kubernetes.io/hostname=a1: reached from a1 only" in text
 
 
+def test_a_volume_is_named_where_other_rules_refuse_its_pod_too(run: Run, tmp_path: Path) -> None:
+    """One replica per zone: the others' zones refuse the evicted one even if its volume could follow."""
+    apart = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}
+    pods = [pod("db-0", "data-0", on="a1"), pod("db-1", on="b1")]
+    for it in pods:
+        it["metadata"]["labels"] = {"app": "db"}
+        it["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    objects = [
+        CLASS, node("a1", "a"), node("b1", "b"), volume("disk", "5Gi", ZONE, "a", claim="data-0"),
+        claim("data-0", "5Gi", bound_to="disk"), *pods,
+    ]  # fmt: skip
+    ran = run("simulate", "--drain", "a1", "-f", write(tmp_path / "apart.yaml", *objects))
+    assert ran.code == 4
+    assert f"shop/data-0 is bound to disk in {ZONE}=a: reached from a1 only" in ran.out
+
+
 def test_a_lost_zone_takes_its_volumes_along(run: Run, dump: str) -> None:
     told = json.loads(run("simulate", "--lose-zone", "a", "-f", dump, "-o", "json").out)
     assert [it["pod"] for it in told["placed"]] == ["shop/web"]

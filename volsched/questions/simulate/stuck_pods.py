@@ -15,6 +15,7 @@ from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import VOLUME_BINDING
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
+from volsched.scheduling.rules.reasons import NODE_AFFINITY_MISMATCH
 from volsched.scheduling.rules.snapshot import Snapshot
 
 ANYWHERE = "anywhere"
@@ -62,7 +63,8 @@ def strand(index: Index, pod: Pod, *, before: str, message: str) -> Stranded:
     bound = [claim for claim in _claims(index.snapshot, pod) if is_fully_bound(claim)]
     with_volume = [claim for claim in bound if claim.volume_name in index.snapshot.stored_volumes]
     lost = [_with_lost_volume(claim) for claim in bound if claim not in with_volume]
-    holding = lost or [*_out_of_reach(index, pod, with_volume)] or [*_without_volume(index, pod)]
+    refused = NODE_AFFINITY_MISMATCH in message
+    holding = lost or [*_out_of_reach(index, pod, with_volume, refused=refused)] or [*_without_volume(index, pod)]
     return Stranded(pod=pod.key, before=before, message=message, holding=tuple(holding))
 
 
@@ -98,7 +100,8 @@ def _with_lost_volume(claim: Claim) -> Holding:
     )
 
 
-def _out_of_reach(index: Index, pod: Pod, bound: list[Claim]) -> Iterator[Holding]:
+def _out_of_reach(index: Index, pod: Pod, bound: list[Claim], *, refused: bool) -> Iterator[Holding]:
+    """`refused`: some nodes do not reach its volumes, and would otherwise have been asked for more."""
     snapshot = index.snapshot
     volumes = {claim.key: snapshot.stored_volumes[claim.volume_name] for claim in bound}
     everywhere = tuple(_reachable_everywhere(volume) for volume in volumes.values())
@@ -107,8 +110,12 @@ def _out_of_reach(index: Index, pod: Pod, bound: list[Claim]) -> Iterator[Holdin
     for claim in bound:
         volume = volumes[claim.key]
         reached = tuple(sorted(it.name for it in snapshot.nodes.values() if _is_reached_from(volume, it)))
-        # Where nodes refuse the pod for other reasons too, a volume that no node reaches is still out of reach.
-        if not reached if chosen is None else chosen.node not in reached:
+        if chosen is None:
+            # Nodes refuse the pod for other reasons too; a volume that they do not reach still keeps it off.
+            is_holding = not reached or (refused and len(reached) < len(snapshot.nodes))
+        else:
+            is_holding = chosen.node not in reached
+        if is_holding:
             yield Holding(
                 claim=claim.key,
                 class_name=claim.class_name,
