@@ -8,6 +8,8 @@ from tests.support.followed_tally import followed
 from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.log.database import Database
 from volsched.log.reads.startup import load_world
+from volsched.log.transaction import execute
+from volsched.pv_controller.sync import releasing
 from volsched.questions.status.pending_reasons import shortened
 from volsched.questions.status.storage_tally import StorageRow, StorageTally, volume_place
 
@@ -76,6 +78,20 @@ def test_a_volume_that_a_binding_has_taken_is_reserved(sqlite: Database) -> None
     tally = followed(sqlite)
     assert [it.kind for it in tally.volumes_by_use()] == ["reserved"]
     assert tally.pending() == [("its binding is in flight", 1)]
+
+
+def test_a_volume_that_was_bound_and_is_released_for_reuse_is_free(sqlite: Database) -> None:
+    """The binding's assumption ended with the write that carried it out; nobody takes it off the object."""
+    stepped = scene(sqlite)
+    disk = str(stepped.volume_of("data"))
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.cluster.delete("PersistentVolumeClaim", "default/data")
+    stepped.settle()
+    command = releasing(sqlite, disk, reason="wiped", by="ada", actor="cli/release/ada", now=stepped.now)
+    assert command is not None
+    execute(sqlite, [command], now=stepped.now)
+    for tally in (followed(sqlite), loaded(sqlite)):
+        assert {it.kind for it in tally.volumes_by_use()} == {"free"}
 
 
 def test_provisioners_without_a_limit_add_up_to_a_number_that_json_has(sqlite: Database) -> None:

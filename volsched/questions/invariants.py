@@ -270,7 +270,7 @@ def _misplaced_pods(states: dict[str, State]) -> Iterator[Violation]:
 def _leftovers(connection: Connection, states: dict[str, State]) -> Iterator[Violation]:
     """3: no assumption and no work is left behind."""
     for stream, state in states.items():
-        if isinstance(state, ObjectState) and state.assumed is not None and state.assumed.rv == state.rv:
+        if isinstance(state, ObjectState) and state.assumed is not None and state.is_assumed:
             owner = states.get(f"binding/{state.assumed.binding}")
             if isinstance(owner, BindingState) and not owner.open:
                 yield Violation(3, f"{stream} is still assumed by binding {state.assumed.binding}")

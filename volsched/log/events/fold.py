@@ -34,6 +34,11 @@ class ObjectState(NamedTuple):
     manifest: Data | None = None
     assumed: Assumed | None = None
 
+    @property
+    def is_assumed(self) -> bool:
+        """Whether an assumption applies: a write ends it, also one that carries out what was assumed."""
+        return self.assumed is not None and self.assumed.rv == self.rv
+
 
 class LegState(NamedTuple):
     claim: str

@@ -56,7 +56,7 @@ def bound_at(connection: Connection, volume: str, *, position: int) -> Item:
         "phase": status(state.manifest).get("phase"),
         "claim": holder.claim or None,
         "claimUid": holder.uid or None,
-        "assumedBy": state.assumed.binding if state.assumed is not None and state.assumed.rv == state.rv else None,
+        "assumedBy": state.assumed.binding if state.assumed is not None and state.is_assumed else None,
     }
     event = None if since is None else entry(since)
     for name, field in (("since", "at"), ("sincePosition", "position"), ("by", "actor"), ("reason", "reason")):

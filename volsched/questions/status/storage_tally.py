@@ -335,7 +335,7 @@ def zone_label(manifest: Mapping[str, Any]) -> str | None:
 def volume_group(state: ObjectState) -> VolumeGroup:
     manifest = state.manifest or {}
     phase = str(status(manifest).get("phase") or "Pending")
-    is_taken = state.assumed is not None or spec(manifest).get("claimRef") is not None
+    is_taken = state.is_assumed or spec(manifest).get("claimRef") is not None
     use = FREE if phase == "Available" else phase.lower()
     if is_taken and phase in ("Available", "Pending"):
         use = RESERVED
