@@ -54,6 +54,14 @@ def test_a_file_of_the_neighbouring_command_is_refused_with_its_name_and_makes_n
     assert not Path(new).exists()
 
 
+def test_an_export_that_begins_later_than_the_history_makes_no_store(run: Run, old: Path, tmp_path: Path) -> None:
+    rest, new = str(tmp_path / "rest.jsonl"), tmp_path / "new.db"
+    run("export", rest, "--from", "2", "--db", str(old))
+    ran = run("import-log", rest, "--db", str(new))
+    assert (ran.code, "the first file begins at position 2 and the history at 1" in ran.err) == (1, True)
+    assert not new.exists()
+
+
 def test_a_policy_redacts_then_archives_and_verify_tells(run: Run, old: Path, tmp_path: Path) -> None:
     db, policy = str(old), ("retention", "apply", "--db", str(old), "--redact", "all", "--after", "30d")
     assert run(*policy, "--dry-run").out == "2 events up to position 3 would be redacted\n"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from volsched.cli.progress import lines_and_total, progress_bar
 from volsched.cli.question_command import answer_to, client_of
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, explained, now_us, opened, position_of
-from volsched.log.durable_files import import_log, verify_export
+from volsched.log.durable_files import import_log, read_first_manifest, verify_export
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.archive import archive as archive_log
 from volsched.log.retention.backup import Backup, back_up, check_backup, read_backup
@@ -130,7 +130,10 @@ def import_file(
             manifest = verify_export(*lines)
     else:
         with explained(*files):
-            lines = [_with_header(it, read_manifest, file) for file, it in enumerate(lines)]
+            headers = [read_first_manifest, *repeat(read_manifest, len(lines) - 1)]
+            lines = [
+                _with_header(it, read, file) for file, (it, read) in enumerate(zip(lines, headers, strict=True))
+            ]
         with opened(db, *files, makes=True) as database:
             *earlier, (final, last) = (lines_and_total(it, "last") for it in lines)
             with progress_bar("Importing", last) as progress:

@@ -32,6 +32,22 @@ from volsched.log.retention.export import (
 )
 from volsched.log.transaction import write_views
 
+
+def read_first_manifest(lines: Iterator[str]) -> Manifest:
+    """The manifest of the first file of a whole history; StoreError where the file begins later."""
+    manifest = read_manifest(lines)
+    _check_genesis(manifest)
+    return manifest
+
+
+def _check_genesis(begin: Manifest) -> None:
+    if begin.first != 1 or begin.before != GENESIS:
+        raise StoreError(
+            f"the first file begins at position {begin.first} and the history at 1; give the files before it "
+            "too, or check what there is alone with: volsched import-log --check"
+        )
+
+
 # Consecutive files of the log, such as archives and an export of the rest, read as one history.
 #
 # They can be checked without any store, and a store can be made from them.
@@ -73,12 +89,7 @@ class LogFiles:
 
     def check_genesis(self) -> None:
         """The first file begins at the first event of all."""
-        begin = self.manifests[0]
-        if begin.first != 1 or begin.before != GENESIS:
-            raise StoreError(
-                f"the first file begins at position {begin.first} and the history at 1; give the files before it "
-                "too, or check what there is alone with: volsched import-log --check"
-            )
+        _check_genesis(self.manifests[0])
 
     @property
     def redacted(self) -> dict[int, bytes]:
