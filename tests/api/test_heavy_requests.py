@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.call_counts import calls_of
 from tests.support.clusters import node
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
@@ -17,9 +18,9 @@ from volsched.api.kubernetes.negotiation import JSON_PATCH, MERGE_PATCH, STRATEG
 from volsched.api.kubernetes.resources import RequestTarget, parse_path
 from volsched.api.services import WRITE_TRIES, Services
 from volsched.api.watch_cache import Fan
-from volsched.kube.patches import PatchError, json_patched
+from volsched.kube.patches import PatchError, json_patched, merged
 from volsched.kube.problems import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
-from volsched.kube.strategic_merge import strategic_merged
+from volsched.kube.strategic_merge import MOST_REPEATS, strategic_merged
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.objects import door
@@ -162,6 +163,34 @@ def test_what_a_strategic_patch_costs_grows_with_its_length_and_no_faster(patch_
     Counted.compared = 0
     strategic_merged(before, patch_of(given), "V1ObjectMeta")
     assert Counted.compared <= 20 * count
+
+
+def test_a_strategic_patch_names_an_item_again_a_few_times_only() -> None:
+    """Each time everything that the item holds is merged again."""
+    env = [{"name": f"x{number}"} for number in range(20)]
+    before = {"containers": [{"name": "main", "env": env}]}
+    patch = {"containers": [{"name": "main", "env": [{"name": "x0", "value": "1"}]}] * MOST_REPEATS}
+    after = strategic_merged(before, patch, "V1PodSpec")
+    assert after["containers"][0]["env"][0] == {"name": "x0", "value": "1"}
+    patch["containers"].append({"name": "main", "image": "y"})
+    with pytest.raises(PatchError, match="name main is named more than 16 times; name it once"):
+        strategic_merged(before, patch, "V1PodSpec")
+
+
+def test_a_merge_patch_that_removes_what_is_not_there_costs_what_it_holds() -> None:
+    """Each level of a removed field was looked through twice, and each of those twice again."""
+
+    def removing(levels: int) -> Manifest:
+        patch: Any = None
+        for _ in range(levels):
+            patch = {"a": patch}
+        return {"kept": 1, "x": patch}
+
+    def cost(levels: int) -> int:
+        return calls_of(lambda: merged({}, removing(levels)))
+
+    assert cost(16) <= 3 * cost(8)
+    assert merged({}, removing(3)) == {"kept": 1, "x": {"a": {"a": {}}}}
 
 
 def test_a_strategic_patch_deletes_and_adds_again_in_the_order_it_says() -> None:

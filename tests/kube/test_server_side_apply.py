@@ -1,10 +1,13 @@
 """Field sets and server-side apply: laws that hold for all objects, and what is removed with what."""
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.call_counts import calls_of
 from volsched.kube.field_sets import field_changes, field_set, from_fields_v1, to_fields_v1
 from volsched.kube.server_side_apply import APPLY, FieldOwner, applied_fields, created_fields, managed_fields
 
@@ -91,3 +94,20 @@ def test_an_item_goes_with_its_last_owner() -> None:
         with_owners(left.manifest, left.owners), {"metadata": {"name": "p"}}, POD, owner("two"), force=False
     )
     assert gone.manifest["spec"] == main["spec"]
+
+
+def with_finalizers(names: list[str]) -> Pod:
+    return {"metadata": {"name": "p", **({"finalizers": names} if names else {})}}
+
+
+@pytest.mark.parametrize("applied", [list, lambda names: names[::-1], lambda _: []], ids=["same", "turned", "none"])
+def test_what_an_apply_costs_grows_with_the_object_and_no_faster(applied: Callable[[list[str]], list[str]]) -> None:
+    """A list of some thousand items, applied or left out by a body of a few bytes, would keep a processor busy."""
+
+    def cost(count: int) -> int:
+        names = [f"example.com/f{number}" for number in range(count)]
+        live = with_owners(with_finalizers(names), created_fields(with_finalizers(names), POD, owner("m")))
+        config = with_finalizers(applied(names))
+        return calls_of(lambda: managed_fields(applied_fields(live, config, POD, owner("m"), force=False).owners))
+
+    assert cost(400) <= 5 * cost(100)

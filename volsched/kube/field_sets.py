@@ -151,9 +151,9 @@ def _lenient(value: Any, type_: str, topology: Topology) -> list[FieldStep] | No
         return None
 
 
-def is_within(path: FieldPath, fields: Iterable[FieldPath]) -> bool:
-    """Whether the path, or anything below it, is among the fields."""
-    return any(it[: len(path)] == path for it in fields)
+def holders(fields: Iterable[FieldPath]) -> FieldSet:
+    """Every path that has one of the fields below it."""
+    return frozenset(path[:depth] for path in fields for depth in range(1, len(path)))
 
 
 def to_fields_v1(fields: FieldSet) -> dict[str, Any]:
@@ -162,17 +162,12 @@ def to_fields_v1(fields: FieldSet) -> dict[str, Any]:
         level = tree
         for step in path:
             level = level.setdefault(step, {})
-    members = {path for path in fields if is_inner(path, fields)}
-    for path in members:
+    for path in fields & holders(fields):
         level = tree
         for step in path:
             level = level[step]
         level["."] = {}
     return tree
-
-
-def is_inner(path: FieldPath, fields: FieldSet) -> bool:
-    return any(len(it) > len(path) and it[: len(path)] == path for it in fields)
 
 
 def from_fields_v1(tree: Mapping[str, Any], at: FieldPath = ()) -> FieldSet:

@@ -31,10 +31,16 @@ def merged(target: Json, patch: Json) -> dict[str, Any]:
 
 def without_nulls(patch: Json) -> Json:
     """The patch applied to nothing: the patch itself unless it holds a null, which is rare."""
-    for value in patch.values():
-        if value is None or (isinstance(value, dict) and without_nulls(value) is not value):
-            return merged({}, patch)
-    return patch
+    result: dict[str, Any] | None = None
+    for key, value in patch.items():
+        kept = without_nulls(value) if isinstance(value, dict) else value
+        if kept is None or kept is not value:
+            result = dict(patch) if result is None else result
+            if kept is None:
+                del result[key]
+            else:
+                result[key] = kept
+    return patch if result is None else result
 
 
 def difference(old: Json, new: Json) -> dict[str, Any]:

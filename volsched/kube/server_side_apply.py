@@ -6,7 +6,7 @@ is a conflict.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -20,7 +20,7 @@ from volsched.kube.field_sets import (
     field_changes,
     field_set,
     from_fields_v1,
-    is_within,
+    holders,
     path_text,
     steps,
     to_fields_v1,
@@ -171,10 +171,8 @@ def applied_fields(live: Manifest, config: Manifest, type_: str, by: FieldOwner,
     others = [it for it in owners if it.identity != by.identity]
     bare = _bare(live)
     new = _merged(bare, config, type_, None)
-    held = frozenset().union(*(it.fields for it in others), wanted)
-    for path in sorted(last - wanted, key=len):
-        if not is_within(path, held):
-            new = _removed(new, type_, None, path)
+    held = wanted.union(*(it.fields for it in others))
+    new = _without_fields(new, type_, None, _tree(last - held - holders(held)))
     changes = field_changes(bare, new, type_)
     conflicts = [FieldConflict(owner, path) for owner in others for path in sorted(owner.fields & changes.changed)]
     if conflicts and not force:
@@ -241,39 +239,67 @@ def _joined(live: FieldStep | None, config: FieldStep) -> Any:
 
 def _interleaved(ours: list[FieldStep], theirs: list[FieldStep], join: Callable[[FieldStep], Any]) -> list[Any]:
     """Items in the order of the manifest; items it does not name keep their places between them."""
-    named, items, left = {part.name for part in theirs}, list[Any](), list(theirs)
+    places = {part.name: place for place, part in enumerate(theirs)}
+    items, done = list[Any](), 0
     for part in ours:
-        if part.name not in named:
+        place = places.get(part.name)
+        if place is None:
             items.append(part.value)
-            continue
-        at = next((index for index, it in enumerate(left) if it.name == part.name), None)
-        if at is not None:
-            items += [join(it) for it in left[: at + 1]]
-            left = left[at + 1 :]
-    return [*items, *(join(it) for it in left)]
+        else:
+            items += [join(it) for it in theirs[done : place + 1]]
+            done = max(done, place + 1)
+    return [*items, *(join(it) for it in theirs[done:])]
 
 
 def _parts(value: Any, type_: str, topology: Topology) -> list[FieldStep] | None:
     return None if value is None else steps(value, type_, topology)
 
 
-def _removed(value: Any, type_: str, topology: Topology, path: FieldPath) -> Any:
-    """The value without the path; a mapping or list that becomes empty is removed too."""
-    parts, (name, *rest) = _parts(value, type_, topology), path
-    part = next((it for it in parts or () if it.name == name), None)
-    if parts is None or part is None or _tells_apart(topology, path):
+@dataclass(slots=True)
+class _Branch:
+    """The paths that begin with one step."""
+
+    ends: bool = False
+    """The step itself is one of them."""
+    below: dict[str, "_Branch"] = field(default_factory=dict)
+
+
+def _tree(paths: Iterable[FieldPath]) -> dict[str, _Branch]:
+    root = _Branch()
+    for path in paths:
+        branch = root
+        for step in path:
+            branch = branch.below.setdefault(step, _Branch())
+        branch.ends = True
+    return root.below
+
+
+def _without_fields(value: Any, type_: str, topology: Topology, branches: Mapping[str, _Branch]) -> Any:
+    """The value without the paths; a mapping or list that becomes empty by that is removed too."""
+    parts = _parts(value, type_, topology) if branches else None
+    if parts is None:
         return value
-    below = _removed(part.value, part.type, part.topology, tuple(rest)) if rest else None
-    gone = below is None or (below in ({}, []) and part.value not in ({}, []))
+    waiting, kept = dict(branches), list[tuple[FieldStep, Any]]()
+    for part in parts:
+        # Of items that are alike, only the first is removed.
+        branch = waiting.pop(part.name, None)
+        if branch is None:
+            kept.append((part, part.value))
+        elif not branch.ends:
+            below = _without_fields(part.value, part.type, part.topology, _changeable(topology, branch.below))
+            if below not in ({}, []) or part.value in ({}, []):
+                kept.append((part, below))
     if isinstance(value, dict):
-        key = name.removeprefix("f:")
-        return {it: held for it, held in {**value, key: below}.items() if it != key or not gone}
-    return [below if it is part else it.value for it in parts if it is not part or not gone]
+        return {part.name.removeprefix("f:"): below for part, below in kept}
+    return [below for _, below in kept]
 
 
-def _tells_apart(topology: Topology, path: FieldPath) -> bool:
+def _changeable(topology: Topology, below: Mapping[str, _Branch]) -> Mapping[str, _Branch]:
     """A key field of an item is removed only with the item."""
-    return isinstance(topology, tuple) and len(path) == 2 and path[1].removeprefix("f:") in topology
+    if not isinstance(topology, tuple):
+        return below
+    keys = {f"f:{key}" for key in topology}
+    return {name: _Branch(False, it.below) if name in keys else it for name, it in below.items()}
 
 
 def _json(value: str) -> str:

@@ -3,7 +3,7 @@
 Which lists have which key is Kubernetes' choice, field by field; all other lists are replaced whole.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -43,6 +43,8 @@ _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
+MOST_REPEATS = 16
+"""How often a patch may name one item of a list: each time, all that the item holds is merged again."""
 _GONE = object()
 """Replaces a deleted item, so that the indexes of the others do not change."""
 Json = Mapping[str, Any]
@@ -112,6 +114,7 @@ def _merged_list(before: list[Any], patch: list[Any], key: str, type_: str) -> l
     places: dict[Hashable, deque[int]] = {}
     for at, item in enumerate(result):
         places.setdefault(_identity(item, key), deque()).append(at)
+    repeats: Counter[Hashable] = Counter()
     for item in patch:
         if not isinstance(item, dict):
             raise PatchError(f"an item of a list that is merged by {key} is not a mapping")
@@ -120,7 +123,11 @@ def _merged_list(before: list[Any], patch: list[Any], key: str, type_: str) -> l
             return [_plain(it) for it in patch if it is not item]
         if item.get(key) is None:
             raise PatchError(f"map: {go_text(item)} does not contain declared merge key: {key}")
-        alike = places.setdefault(_hashable(item[key]), deque())
+        identity = _hashable(item[key])
+        repeats[identity] += 1
+        if repeats[identity] > MOST_REPEATS:
+            raise PatchError(f"{key} {go_text(item[key])[:80]} is named more than {MOST_REPEATS} times; name it once")
+        alike = places.setdefault(identity, deque())
         if directive == "delete":
             if alike:
                 result[alike.popleft()] = _GONE
