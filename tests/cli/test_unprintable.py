@@ -3,19 +3,27 @@
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.conftest import Run
 
 TITLE = "\x1b]0;owned\x07\x1b[2J"
 TURNED = "\u202egpj.exe"
+UNSEEN = "a\u200b\u00ad\u2060b\U000e0041"
+FORGED = "well\nBindings:     pod default/p on n2\r\n\u2028Normal  Bound"
 NOTE = f"{TITLE}{TURNED}"
-NODE = {
+NODE: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Node",
-    "metadata": {"name": "n1", "annotations": {"note": NOTE}},
+    "metadata": {
+        "name": "n1",
+        "annotations": {"forged": FORGED, "note": NOTE, "turned": TURNED, "unseen": UNSEEN},
+    },
 }
 EVENT = {
     "apiVersion": "v1",
@@ -24,7 +32,7 @@ EVENT = {
     "involvedObject": {"kind": "Node", "name": "n1"},
     "type": "Warning",
     "reason": "Odd",
-    "message": f"=cmd()|{TITLE}",
+    "message": f"=cmd()|{TITLE}{UNSEEN}{FORGED}",
     "source": {"component": "kubelet"},
     "firstTimestamp": "2026-01-01T00:00:00Z",
     "lastTimestamp": "2026-01-01T00:00:00Z",
@@ -57,7 +65,26 @@ def store(run: Run, db: str, tmp_path: Path) -> str:
 def test_no_escape_sequence_reaches_the_terminal(run: Run, store: str, words: tuple[str, ...]) -> None:
     ran = run(*words, "--db", store)
     assert ran.code == 0
-    assert not {"\x1b", "\x07", "\u202e"} & {*ran.out, *ran.err}
+    assert not {"\x1b", "\x07", *TURNED[0], *UNSEEN[1:4], UNSEEN[-1]} & {*ran.out, *ran.err}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("describe", "node", "n1"), ("get", "events", "-o", "wide"), ("history", "node", "n1")],
+)
+def test_no_text_begins_a_line_of_its_own(run: Run, store: str, words: tuple[str, ...]) -> None:
+    ran = run(*words, "--db", store)
+    assert ran.code == 0
+    assert "well" in ran.out or words[0] == "history"
+    assert not [line for line in ran.out.splitlines() if line.startswith(("Bindings:     pod", "Normal  Bound"))]
+
+
+@pytest.mark.parametrize(("form", "read"), [("yaml", yaml.safe_load), ("json", json.loads)])
+def test_what_is_shown_instead_is_read_as_the_same_again(
+    run: Run, store: str, form: str, read: Callable[[str], Any]
+) -> None:
+    shown = read(run("get", "node", "n1", "-o", form, "--db", store).out)
+    assert shown["metadata"]["annotations"] == NODE["metadata"]["annotations"]
 
 
 def test_nor_does_one_that_was_given_as_a_name(run: Run, store: str) -> None:

@@ -100,8 +100,12 @@ def with_finalizers(names: list[str]) -> Pod:
     return {"metadata": {"name": "p", **({"finalizers": names} if names else {})}}
 
 
-@pytest.mark.parametrize("applied", [list, lambda names: names[::-1], lambda _: []], ids=["same", "turned", "none"])
-def test_what_an_apply_costs_grows_with_the_object_and_no_faster(applied: Callable[[list[str]], list[str]]) -> None:
+@pytest.mark.parametrize(
+    "applied", [list, lambda names: names[::-1], lambda _: []], ids=["same", "turned", "none"]
+)
+def test_what_an_apply_costs_grows_with_the_object_and_no_faster(
+    applied: Callable[[list[str]], list[str]],
+) -> None:
     """A list of some thousand items, applied or left out by a body of a few bytes, would keep a processor busy."""
 
     def cost(count: int) -> int:

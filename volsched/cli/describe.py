@@ -12,6 +12,7 @@ from volsched.cli.moment_option import check_as_of, local_time
 from volsched.cli.output import Form, Lines, print_documents, write
 from volsched.cli.question_command import client_of, declared, parameters_for
 from volsched.cli.store_option import Db
+from volsched.kube.display_text import one_line
 from volsched.kube.manifest import metadata
 from volsched.kube.manifest_reader import dump_manifests
 from volsched.questions.get.documents import age
@@ -161,7 +162,10 @@ def _events(events: Sequence[Mapping[str, Any]], now: int) -> Iterator[tuple[str
 
 
 def _line(label: str, text: str) -> None:
-    write(f"{f'{label}:' if label else '':{LABEL_WIDTH}}{text}".rstrip())
+    first, *rest = text.splitlines() or [""]
+    write(f"{f'{label}:' if label else '':{LABEL_WIDTH}}{first}".rstrip())
+    for line in rest:
+        write(f"{'':{LABEL_WIDTH}}{line}".rstrip())
 
 
 def _section(title: str, lines: Sequence[str]) -> None:
@@ -170,7 +174,7 @@ def _section(title: str, lines: Sequence[str]) -> None:
         return
     write(f"{title}:")
     for line in lines:
-        write(f"  {line}")
+        write(f"  {one_line(line)}")
 
 
 def _table(title: str, headers: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> None:

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from volsched.cli import plain_text
 from volsched.cli.console import Exit, fail, on_terminal, output_width, print_json
 from volsched.cli.row_choice import EVERY_ROW, RowChoice
-from volsched.kube.display_text import plain_cell, visible
+from volsched.kube.display_text import one_line, plain_cell, visible
 from volsched.kube.manifest import metadata
 from volsched.log.events.streams import Named
 from volsched.questions.get.columns import columns_of
@@ -128,7 +128,7 @@ class Lines:
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
         fits = True
-        rows = [[plain_text(cell, sys.stdout.encoding or "utf-8") for cell in row] for row in rows]
+        rows = [list(map(_shown, row)) for row in rows]
         if self._widths is None:
             head = [self.headers] if self.with_headers or not rows else []
             shown: Sequence[Sequence[str]] = [*head, *rows]
@@ -154,6 +154,13 @@ class Lines:
         return "".join(
             [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
         ).rstrip()
+
+
+def _shown(cell: str) -> str:
+    """As it is printed, so that its column becomes wide enough."""
+    if cell.isascii() and cell.isprintable():
+        return cell
+    return plain_text(visible(one_line(cell)), sys.stdout.encoding or "utf-8")
 
 
 def _width(text: str) -> int:

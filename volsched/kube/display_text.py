@@ -18,16 +18,33 @@ _UNPRINTABLE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tab and newline
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of what follows
-    "\u2028\u2029\ufeff"  # break lines, or are not seen at all
+    "\u2028\u2029"  # break lines
+    "\u00ad\u180e\u200b-\u200d\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # are not seen
     "]"
 )
-_FORMULA = re.compile(r"^\s*[=+\-@]")
+# Full-width signs too: some spreadsheets take them for the others.
+_FORMULA = re.compile(r"^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"^[+-]?[0-9.,:eE+-]*$")
 
 
 def visible(text: str) -> str:
     """Unprintable characters as `\\u` escapes, which JSON and YAML strings read as the same characters."""
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    units = found.group().encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def is_visible(text: str) -> bool:
+    """Whether all of it is shown as it is."""
+    return _UNPRINTABLE.search(text) is None
+
+
+def one_line(text: str) -> str:
+    """The text as a cell or an entry of a list: its further lines must not look like other entries."""
+    return " ".join(text.splitlines())
 
 
 def plain_cell(text: str) -> str:

@@ -126,7 +126,9 @@ def _merged_list(before: list[Any], patch: list[Any], key: str, type_: str) -> l
         identity = _hashable(item[key])
         repeats[identity] += 1
         if repeats[identity] > MOST_REPEATS:
-            raise PatchError(f"{key} {go_text(item[key])[:80]} is named more than {MOST_REPEATS} times; name it once")
+            raise PatchError(
+                f"{key} {go_text(item[key])[:80]} is named more than {MOST_REPEATS} times; name it once"
+            )
         alike = places.setdefault(identity, deque())
         if directive == "delete":
             if alike:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from volsched.kube.display_text import is_visible
 from volsched.kube.problems import (
     DEPTH_MAX,
     REPEATED_MAX,
@@ -277,7 +278,8 @@ class _Dumper(_DUMPER):  # type: ignore[misc, valid-type]
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "'" if _AMBIGUOUS.fullmatch(text) else None
+    # Only between double quotes an escape, as which it will be shown, is read as the character again.
+    style = '"' if not is_visible(text) else "'" if _AMBIGUOUS.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

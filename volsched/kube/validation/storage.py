@@ -144,11 +144,11 @@ def _topology_key_errors(at: str, keys: list[str]) -> FieldErrors:
 
 def csi_node_update_errors(old: Fields, new: Fields) -> FieldErrors:
     errors = csi_node_creation_errors(new)
-    after = items_at(fields_at(new, "spec"), "drivers")
+    after: dict[str, list[Fields]] = {}
+    for driver in items_at(fields_at(new, "spec"), "drivers"):
+        after.setdefault(text_at(driver, "name"), []).append(driver)
     for driver in items_at(fields_at(old, "spec"), "drivers"):
-        for other in after:
-            if text_at(other, "name") != text_at(driver, "name"):
-                continue
+        for other in after.get(text_at(driver, "name"), ()):
             one, two = ({k: v for k, v in it.items() if k != "allocatable"} for it in (driver, other))
             if not same(one, two):
                 errors.append(invalid("spec.drivers", _as_internal(other), IMMUTABLE))
