@@ -20,7 +20,7 @@ from volsched.api.services import WRITE_TRIES, Services
 from volsched.api.watch_cache import Fan
 from volsched.kube.patches import PatchError, json_patched, merged
 from volsched.kube.problems import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
-from volsched.kube.strategic_merge import MOST_REPEATS, strategic_merged
+from volsched.kube.strategic_merge import MOST_REPEATS, RepeatedError, strategic_merged
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.objects import door
@@ -173,7 +173,7 @@ def test_a_strategic_patch_names_an_item_again_a_few_times_only() -> None:
     after = strategic_merged(before, patch, "V1PodSpec")
     assert after["containers"][0]["env"][0] == {"name": "x0", "value": "1"}
     patch["containers"].append({"name": "main", "image": "y"})
-    with pytest.raises(PatchError, match="name main is named more than 16 times; name it once"):
+    with pytest.raises(RepeatedError, match="name main is named more than 16 times; name it once"):
         strategic_merged(before, patch, "V1PodSpec")
 
 

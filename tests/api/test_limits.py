@@ -1,6 +1,8 @@
 """What one client may take: rate, watches, headers, bodies and idle connections; each told, or cut off."""
 
+import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +14,9 @@ from tests.support.clusters import node
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.access.access_reviews import ACCESS
-from volsched.api.limits import MOST_CLIENTS, Buckets, Limits
+from volsched.api.kubernetes.bodies import MOST_HOLDERS
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.limits import MOST_CLIENTS, YAML_WEIGHT, Buckets, Limits, Rates, Turns
 from volsched.log.database import Database
 
 NODES = "/api/v1/nodes"
@@ -35,6 +39,48 @@ def test_clients_that_come_once_are_forgotten() -> None:
     for number in range(MOST_CLIENTS + 5):
         buckets.take(str(number), 0.0)
     assert len(buckets._left) <= MOST_CLIENTS
+
+
+def test_many_bodies_at_once_are_refused_as_they_arrive() -> None:
+    """All were admitted before the first byte of any had been counted."""
+    rates = Rates(Limits(body_bytes=100, body_bytes_per_second=1))
+    most = 100 * YAML_WEIGHT
+    rates.take_bytes("a", most)
+    rates.take_bytes("b", most)
+    with pytest.raises(ApiError, match="has sent more than 1 bytes a second") as refused:
+        rates.take_bytes("a", 100)
+    assert refused.value.code == 429
+
+
+def test_a_caller_waits_for_itself_and_others_do_not() -> None:
+    goes_on = threading.Event()
+
+    def compute() -> bool:
+        return goes_on.wait(HANG_SECONDS)
+
+    async def play() -> None:
+        turns = Turns(at_once=2, per_caller=1, waiting=2)
+        mine = [asyncio.create_task(turns.run("a", compute)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError, match='"a" has 3 large requests under way') as refused:
+            await turns.run("a", compute)
+        assert refused.value.code == 429
+        assert await asyncio.wait_for(turns.run("b", lambda: "done"), HANG_SECONDS) == "done"
+        assert not any(it.done() for it in mine)
+        goes_on.set()
+        assert all(await asyncio.gather(*mine))
+        assert await turns.run("a", lambda: "again") == "again"
+
+    asyncio.run(play())
+
+
+def test_a_body_holds_so_many_lists(sqlite: Database) -> None:
+    """Small ones fill the memory: each takes two bytes of a body, and a hundred when it is read."""
+    text = "[" * 20 + "]" * 20
+    body = f'{{"x": [{",".join([text] * (MOST_HOLDERS // 20 + 1))}]}}'
+    with served(sqlite) as api:
+        refused = api.http.post(NODES, content=body, headers={"content-type": "application/json"})
+        assert (refused.status_code, str(MOST_HOLDERS) in refused.text) == (413, True)
 
 
 def test_too_many_requests_are_answered_with_when_to_come_back(sqlite: Database) -> None:

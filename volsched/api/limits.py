@@ -3,15 +3,22 @@
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+import anyio
+import anyio.to_thread
 from starlette.requests import Request
 
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, ApiError
 
+T = TypeVar("T")
 MOST_HEADER_BYTES = 64 * 2**10
 BURST_SECONDS = 2
 """Seconds' worth of tokens that a quiet client may use at once."""
+YAML_WEIGHT = 16
+"""YAML takes this many times as long to parse, and counts accordingly."""
 MOST_CLIENTS = 10_000
 """Clients whose rates are remembered. A forgotten one starts over, with a full bucket."""
 
@@ -63,9 +70,11 @@ class Buckets:
         self._left[client] = tokens - 1, now
         return 0.0
 
-    def spend(self, client: str, amount: float, now: float) -> None:
-        """Take the amount, into debt if need be: the next request waits until the debt is paid."""
-        self._left[client] = self._tokens(client, now) - amount, now
+    def spend(self, client: str, amount: float, now: float) -> float:
+        """Take the amount and return the debt, if there is one: the next request waits until it is paid."""
+        tokens = self._tokens(client, now) - amount
+        self._left[client] = tokens, now
+        return -tokens
 
     def rest(self, client: str, now: float) -> float:
         """The answer of `take`, without taking."""
@@ -83,6 +92,7 @@ class Rates:
     def __init__(self, limits: Limits) -> None:
         self._buckets = Buckets(limits.requests_per_second) if limits.requests_per_second else None
         self._bytes = Buckets(limits.body_bytes_per_second) if limits.body_bytes_per_second else None
+        self._body_bytes = limits.body_bytes
 
     def take(self, client: str) -> None:
         """Count a request; ApiError 429 where it exceeds the limit."""
@@ -100,8 +110,13 @@ class Rates:
             raise _too_much(client, f"{self._bytes.per_second:g} bytes", rest)
 
     def take_bytes(self, client: str, amount: int) -> None:
-        if self._bytes is not None:
-            self._bytes.spend(client, amount, time.monotonic())
+        """Count a part of a body; ApiError 429 where the client is deeper in debt than any one body takes it: it
+        sends many at once, all of which began before the first had arrived."""
+        if self._bytes is None:
+            return
+        debt = self._bytes.spend(client, amount, time.monotonic())
+        if debt > self._body_bytes * YAML_WEIGHT:
+            raise _too_much(client, f"{self._bytes.per_second:g} bytes", debt / self._bytes.per_second)
 
     def _refuse(self, client: str, rest: float) -> None:
         if rest:
@@ -178,6 +193,49 @@ class WatchSlot:
 
 def _too_many(reason: str) -> ApiError:
     return ApiError(429, f"{reason}; try again later", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})
+
+
+# Threads: what takes long runs beside the event loop, and callers take turns.
+
+
+@dataclass(slots=True)
+class _Share:
+    """One caller's part of the threads."""
+
+    turn: asyncio.Semaphore
+    requests: int = 0
+    """That compute, or wait for their turn."""
+
+
+@dataclass(slots=True)
+class Turns:
+    """Threads that all callers share. One caller never has all of them, however much it asks for: it waits for
+    itself, and others do not. Lives in the event loop."""
+
+    at_once: int
+    per_caller: int
+    waiting: int | None = None
+    """Requests of one caller that may wait, each with what it was sent; None: any number."""
+    _threads: anyio.CapacityLimiter | None = None
+    _shares: dict[str, _Share] = field(default_factory=dict)
+
+    async def run(self, caller: str | None, call: Callable[[], T]) -> T:
+        """`caller` is None where callers cannot be distinguished. ApiError 429 where too many of it wait."""
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(self.at_once)
+        if caller is None:
+            return await anyio.to_thread.run_sync(call, limiter=self._threads)
+        share = self._shares.setdefault(caller, _Share(asyncio.Semaphore(self.per_caller)))
+        if self.waiting is not None and share.requests >= self.per_caller + self.waiting:
+            raise _too_many(f'"{caller}" has {share.requests} large requests under way')
+        share.requests += 1
+        try:
+            async with share.turn:
+                return await anyio.to_thread.run_sync(call, limiter=self._threads)
+        finally:
+            share.requests -= 1
+            if not share.requests:
+                del self._shares[caller]
 
 
 # Request bodies: their maximum size and duration.

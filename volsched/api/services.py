@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from uuid import uuid4
 
-import anyio
-import anyio.to_thread
-
 from volsched.api.access.callers import current_caller, current_reason
-from volsched.api.limits import DEFAULT_LIMITS, Limits, WatchShares
+from volsched.api.limits import DEFAULT_LIMITS, Limits, Turns, WatchShares
 from volsched.api.watch_cache import Fan
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
@@ -27,8 +24,12 @@ if TYPE_CHECKING:
 
 READERS = 8
 """Requests that read the database at the same time; as many connections are opened."""
+READERS_PER_CALLER = 4
 HEAVY_AT_ONCE = 2
 """Large bodies that are processed at the same time: each computing thread delays the event loop."""
+HEAVY_PER_CALLER = 1
+HEAVY_WAITING = 32
+"""Large bodies of one caller that wait: each is kept in memory."""
 WRITE_TRIES = 5
 """Kubernetes' number of attempts to apply a patch to a changing object, before it reports the conflict."""
 P = ParamSpec("P")
@@ -69,8 +70,8 @@ class Services:
     """Set while the reader behind the watches runs; without, every request reads the database."""
     full_at: int | None = None
     """When a write last found the disk full, until one succeeds."""
-    _readers: anyio.CapacityLimiter | None = field(default=None)
-    _heavy: anyio.CapacityLimiter | None = field(default=None)
+    _readers: Turns = field(default_factory=lambda: Turns(READERS, READERS_PER_CALLER))
+    _heavy: Turns = field(default_factory=lambda: Turns(HEAVY_AT_ONCE, HEAVY_PER_CALLER, HEAVY_WAITING))
 
     def __post_init__(self) -> None:
         self.shares = WatchShares(self.limits)
@@ -82,17 +83,13 @@ class Services:
 
     async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Run a database read beside the event loop."""
-        if self._readers is None:
-            self._readers = anyio.CapacityLimiter(READERS)
-        return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._readers)
+        return await self._readers.run(self.caller(), lambda: call(*args, **named))
 
     async def work(self, heavy: bool, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Run a computation: a heavy one beside the event loop."""
         if not heavy:
             return call(*args, **named)
-        if self._heavy is None:
-            self._heavy = anyio.CapacityLimiter(HEAVY_AT_ONCE)
-        return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._heavy)
+        return await self._heavy.run(self.caller(), lambda: call(*args, **named))
 
     async def write(self, write: ObjectWrite, *, dry_run: bool = False, heavy: bool = False) -> WrittenObject:
         """Commit the write; raises the refusal of the rules or the store.

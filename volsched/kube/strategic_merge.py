@@ -50,6 +50,10 @@ _GONE = object()
 Json = Mapping[str, Any]
 
 
+class RepeatedError(PatchError):
+    """The patch names one item of a list too often."""
+
+
 def strategic_merged(target: Json, patch: Json, type_: str) -> dict[str, Any]:
     """The target, of that type, with the patch applied. Neither is changed."""
     directive = patch.get(_DIRECTIVE)
@@ -126,9 +130,8 @@ def _merged_list(before: list[Any], patch: list[Any], key: str, type_: str) -> l
         identity = _hashable(item[key])
         repeats[identity] += 1
         if repeats[identity] > MOST_REPEATS:
-            raise PatchError(
-                f"{key} {go_text(item[key])[:80]} is named more than {MOST_REPEATS} times; name it once"
-            )
+            named = go_text(item[key])[:80]
+            raise RepeatedError(f"{key} {named} is named more than {MOST_REPEATS} times; name it once")
         alike = places.setdefault(identity, deque())
         if directive == "delete":
             if alike:

@@ -35,7 +35,7 @@ from volsched.api.access.hosts import LOCAL_ONLY, Hosts, LoopbackHosts, names_us
 from volsched.api.connection import certificate_of
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError, store_error
-from volsched.api.limits import Rates
+from volsched.api.limits import YAML_WEIGHT, Rates
 from volsched.api.services import Services
 from volsched.kube.problems import shortened
 from volsched.log.commands import Command
@@ -67,8 +67,6 @@ LONGEST_AUTHORIZATION = 512
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 UNCOUNTED = "/extender/"
 """A scheduler sends all its nodes with every pod; the extender has its own limit."""
-YAML_WEIGHT = 16
-"""YAML takes this many times as long to parse, and counts accordingly."""
 IN_QUERIES = frozenset({"token", "access_token", "bearer_token", "authorization"})
 REASON = b"x-volsched-reason"
 LONGEST_REASON = 1_000

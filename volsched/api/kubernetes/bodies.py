@@ -26,7 +26,7 @@ from volsched.kube.known_fields import json_type, type_of
 from volsched.kube.meta import without_bookkeeping
 from volsched.kube.patches import PatchError, json_patched, merged
 from volsched.kube.problems import ITEMS_MAX, ManifestError, longest
-from volsched.kube.strategic_merge import strategic_merged
+from volsched.kube.strategic_merge import RepeatedError, strategic_merged
 from volsched.kube.validation.field_errors import invalid
 from volsched.objects.rules.field_check import (
     MOST_NAMED,
@@ -41,6 +41,8 @@ LIGHT_BYTES = {JSON: 2**14, PROTOBUF: 2**14}
 """Parsed in the event loop, because that takes less than starting a thread; other formats never."""
 MOST_BYTES = {YAML: 2**19}
 """For formats that are slow to parse, such as YAML. For all others, the limit of a request."""
+MOST_HOLDERS = 2**17
+"""Lists and mappings of a JSON body: each takes a hundred bytes of memory, and two in the body."""
 SMALL_BYTES = 2**16
 """For small messages: reviews, bindings, options."""
 SOURCE = "the body of the request"
@@ -76,6 +78,9 @@ def check_size(content: bytes, form: str, *, most: int | None = None) -> None:
 def read_value(body: bytes, form: str, *, nulls: bool = False) -> Any:
     """The one value of a body; ApiError 400 where it cannot be read, 413 where it holds too much."""
     check_size(body, form)
+    # Also those in texts: they are counted before anything is made of them.
+    if body.count(b"[") + body.count(b"{") > MOST_HOLDERS:
+        raise ApiError(413, f"{SOURCE} holds more than {MOST_HOLDERS} lists and mappings")
     value = _value(body, form, nulls=nulls)
     if longest(value) > ITEMS_MAX:
         raise ApiError(413, f"{SOURCE} holds a list or mapping of more than {ITEMS_MAX} items")
@@ -254,6 +259,8 @@ def patched(manifest: Mapping[str, Any], patch: Any, form: str, kind: Kind) -> M
             result = strategic_merged(manifest, patch, type_of(kind))
         else:
             result = merged(manifest, patch)
+    except RepeatedError as error:
+        raise ApiError(413, str(error)) from None
     except PatchError as error:
         # A valid patch that does not fit this object is distinguished from an invalid one.
         if form == JSON_PATCH and isinstance(patch, list):

@@ -2,12 +2,11 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from uuid import uuid4
 
-import anyio
-import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
@@ -16,7 +15,7 @@ from volsched.api.health import HttpMetrics
 from volsched.api.kubernetes.bodies import RequestBody
 from volsched.api.kubernetes.negotiation import HttpAnswer, wanted_form
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
-from volsched.api.limits import receive_body
+from volsched.api.limits import Turns, receive_body
 from volsched.api.questions.openapi import discovery_document
 from volsched.api.questions.operations import Context, Operation, OperationRequest
 from volsched.api.questions.request_reader import error_of, matched, read_body, read_query, segments_of
@@ -24,12 +23,11 @@ from volsched.api.questions.routes import OPERATIONS
 from volsched.api.questions.side_process import SideProcesses, UnsendableError
 from volsched.api.services import Services
 from volsched.log.commands import Command, Done
-from volsched.questions.registry import Turn
 from volsched.scheduling.pod_reservations import LONGEST_KEY, Reserver
 from volsched.scheduling.rules.configuration import Configuration
 
-LONG_AT_ONCE, LONG_WAITING = 2, 8
-"""Explanations, simulations, verifications: each may take seconds of one core."""
+LONG_AT_ONCE, LONG_PER_CALLER, LONG_WAITING = 2, 1, 8
+"""Explanations, simulations, verifications: each may take seconds of one core. So many of one caller are taken."""
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _log = logging.getLogger("volsched.api")
 
@@ -42,8 +40,8 @@ class OwnEndpoints:
         reserver = Reserver(services.database, self._append, _new_id, configuration)
         self._context = Context(services=services, configuration=configuration, reserver=reserver)
         self._sides = SideProcesses(services.database, configuration)
-        self._turns: dict[Turn, anyio.CapacityLimiter] = {}
-        self._waiting = 0
+        self._long, self._alone = Turns(LONG_AT_ONCE, LONG_PER_CALLER), Turns(1, 1)
+        self._waiting: Counter[str | None] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -99,9 +97,10 @@ class OwnEndpoints:
 
         if operation.turn == "reader":
             return await self._services.read(serve)
-        if self._waiting >= LONG_WAITING:
+        caller = self._services.caller()
+        if self._waiting[caller] >= LONG_WAITING:
             again = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
-            raise ApiError(429, f"{self._waiting} long requests are served or wait already", details=again)
+            raise ApiError(429, f"{LONG_WAITING} long requests are served or wait already", details=again)
 
         def served_aside() -> HttpAnswer:
             limits = self._services.limits
@@ -111,12 +110,15 @@ class OwnEndpoints:
             except UnsendableError:
                 return serve()
 
-        self._waiting += 1
+        self._waiting[caller] += 1
         try:
-            call = serve if operation.turn == "alone" else served_aside
-            return await anyio.to_thread.run_sync(call, limiter=self._limiter(operation.turn))
+            if operation.turn == "alone":
+                return await self._alone.run(caller, serve)
+            return await self._long.run(caller, served_aside)
         finally:
-            self._waiting -= 1
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]
 
     def expect_questions(self) -> None:
         """Called when the console is opened: its first page asks a long question."""
@@ -125,13 +127,6 @@ class OwnEndpoints:
 
     def close(self) -> None:
         self._sides.close()
-
-    def _limiter(self, turn: Turn) -> anyio.CapacityLimiter:
-        """Created on first use: there is an event loop by then."""
-        lane: Turn = "alone" if turn == "alone" else "long"
-        if lane not in self._turns:
-            self._turns[lane] = anyio.CapacityLimiter(1 if lane == "alone" else LONG_AT_ONCE)
-        return self._turns[lane]
 
     def _append(self, command: Command) -> Done:
         """In the serving thread; the writer has its own."""
