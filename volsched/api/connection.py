@@ -13,6 +13,8 @@ from volsched.api.limits import DEFAULT_LIMITS, MOST_HEADER_BYTES, Limits
 
 GRACE_SECONDS = 5
 """Added to the limit of a body: its reader reports the timeout in an answer, and needs a moment for that."""
+LEAST_READ = 2**14
+"""Bytes that a client reads in that time which reads at all."""
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -24,7 +26,8 @@ class LimitsConfig(Config):
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """One timer: from the first byte of a connection or request to its headers' end, then to its body's end."""
+    """One timer from the first byte of a connection or request to its headers' end, then to its body's end; and
+    one while an answer waits to be read."""
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
@@ -35,6 +38,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._field_bytes = 0
         """Of the header fields of the current request: they may all come in one piece, with their end."""
         self._refused = False
+        self._reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -42,7 +46,34 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait(None)
+        self._stop_reading_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_reading_timer()
+
+    def _wait_for_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+
+        def check() -> None:
+            if unread - self.transport.get_write_buffer_size() >= LEAST_READ:
+                self._wait_for_reading()
+            else:
+                # Closing would wait until the rest is read.
+                self.transport.abort()
+
+        self._stop_reading_timer()
+        self._reading = self.loop.call_later(self._limits.read_seconds, check)
+
+    def _stop_reading_timer(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        self._reading = None
 
     def data_received(self, data: bytes) -> None:
         if self._timer is None:

@@ -3,13 +3,15 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 from starlette.requests import Request
+from starlette.types import Message, Send
 
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, ApiError
 
@@ -34,7 +36,7 @@ class Limits:
     watches_per_caller: int = 1_000
     """Per authenticated caller: without TLS all programs of this machine are one caller, and have `watches`."""
     waiting_bytes: int = 256 * 2**20
-    """Unread bytes of one caller's watches, including initial lists."""
+    """Unread bytes of one caller's watches, including initial lists; and as many of its other answers."""
     body_bytes: int = 3 * 2**20
     """As in Kubernetes."""
     hypothesis_seconds: float = 30
@@ -44,6 +46,8 @@ class Limits:
     header_seconds: float = 10
     """From the first byte of a request, or of a connection, to the end of its headers."""
     body_seconds: float = 30
+    read_seconds: float = 30
+    """How long a client may read next to nothing of an answer."""
     keep_alive_seconds: float = 75
     """How long a connection may stay open between two requests."""
 
@@ -189,6 +193,67 @@ class WatchSlot:
     def end(self) -> None:
         self.wait_for(0)
         self.shares.leave(self.caller)
+
+
+# Answers: a client that does not read keeps its connection's buffer filled, and no more than that.
+
+PIECE_BYTES = 2**18
+"""A connection takes a piece when it has sent most of those before it; of one large piece it would take all."""
+
+
+def in_pieces(content: bytes) -> Iterator[bytes]:
+    return (content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES))
+
+
+@dataclass(slots=True)
+class UnreadAnswers:
+    """Large answers that wait to be read, by caller. Lives in the event loop."""
+
+    most: int
+    _bytes: Counter[str] = field(default_factory=Counter)
+
+    def sending(self, caller: str | None, send: Send, refuse: Callable[[ApiError], Awaitable[None]]) -> Send:
+        """Sends an answer piece by piece. One that would wait with too many others of its caller is refused."""
+        start: Message | None = None
+        is_refused = False
+
+        async def sent(message: Message) -> None:
+            nonlocal start, is_refused
+            if is_refused:
+                return
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            body: bytes = message.get("body", b"")
+            if start is not None:
+                if caller is not None and len(body) > PIECE_BYTES and self._bytes[caller] + len(body) > self.most:
+                    is_refused = True
+                    unread = f'"{caller}" has answers that wait to be read, with {self._bytes[caller]} bytes'
+                    await refuse(_too_many(unread))
+                    return
+                head, start = start, None
+                await send(head)
+            if len(body) <= PIECE_BYTES:
+                await send(message)
+            else:
+                await self._send(caller, send, message, body)
+
+        return sent
+
+    async def _send(self, caller: str | None, send: Send, message: Message, body: bytes) -> None:
+        name = caller or ""
+        self._bytes[name] += len(body)
+        left = len(body)
+        try:
+            for piece in in_pieces(body):
+                more = left > len(piece) or message.get("more_body", False)
+                await send({**message, "body": piece, "more_body": more})
+                self._bytes[name] -= len(piece)
+                left -= len(piece)
+        finally:
+            self._bytes[name] -= left
+            if not self._bytes[name]:
+                del self._bytes[name]
 
 
 def _too_many(reason: str) -> ApiError:

@@ -12,14 +12,12 @@ from typing import Any
 from starlette.types import Receive, Send
 
 from volsched.api.kubernetes.statuses import ApiError, expired
-from volsched.api.limits import WatchSlot
+from volsched.api.limits import WatchSlot, in_pieces
 from volsched.api.watch_cache import BOOKMARK, ERROR, Fan, WatchEvent, event_line
 
 DEFAULT_SECONDS = 3_600
 MOST_SECONDS = 86_400
 BOOKMARK_SECONDS = 60
-SEND_SECONDS = 30
-"""How long a client may leave a chunk unread."""
 LOOK_SECONDS = 5.0
 LEAST_SECONDS = 0.01
 MOST_AT_ONCE = 500
@@ -103,13 +101,12 @@ class Sending:
         self._watch, self._send = watch, send
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Future[None] | None = None
-        self._stuck_since: float | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.is_sending = False
+        """A part of a chunk is unread."""
         self._timer: asyncio.TimerHandle
 
     async def run(self) -> None:
         watch, loop = self._watch, self._loop
-        self._task = asyncio.current_task()
         watch.begin(loop.time())
         self._timer = loop.call_at(self._next_check(), self._check)
         ring = watch.fan.rings[watch.noun]
@@ -119,13 +116,16 @@ class Sending:
                 self._news = ring.news()
                 if chunk := watch.take(loop.time()):
                     self._news.cancel()
-                    self._stuck_since = loop.time()
-                    watch.slot.wait_for(len(chunk))
-                    if watch.slot.is_over:
-                        watch.fan.cut_off += 1
-                        return
-                    await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    self._stuck_since = None
+                    self.is_sending = True
+                    left = len(chunk)
+                    for piece in in_pieces(chunk):
+                        watch.slot.wait_for(left)
+                        if watch.slot.is_over:
+                            watch.fan.cut_off += 1
+                            return
+                        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                        left -= len(piece)
+                    self.is_sending = False
                     watch.slot.wait_for(0)
                 if watch.ended:
                     return
@@ -137,13 +137,8 @@ class Sending:
             self._timer.cancel()
 
     def _check(self) -> None:
-        """Wake a watch that is due; close one whose client does not read."""
+        """Wake a watch that is due."""
         now = self._loop.time()
-        if self._stuck_since is not None and now - self._stuck_since >= SEND_SECONDS:
-            self._watch.fan.cut_off += 1
-            if self._task is not None:
-                self._task.cancel()
-            return
         if now >= self._watch.due() and self._news is not None and not self._news.done():
             self._news.set_result(None)
         self._timer = self._loop.call_at(self._next_check(), self._check)
@@ -167,13 +162,16 @@ async def send_watch(watch: Watch, receive: Receive, send: Send) -> None:
 
 async def _send_watch(watch: Watch, receive: Receive, send: Send) -> None:
     await _start(send)
-    sending = asyncio.create_task(Sending(watch, send).run())
+    sender = Sending(watch, send)
+    sending = asyncio.create_task(sender.run())
     leaving = asyncio.create_task(_wait_for_disconnect(receive))
     watch.fan.watchers += 1
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         watch.fan.watchers -= 1
+        if leaving.done() and sender.is_sending:
+            watch.fan.cut_off += 1
         for task in (sending, leaving):
             task.cancel()
         await asyncio.gather(sending, leaving, return_exceptions=True)

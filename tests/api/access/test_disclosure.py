@@ -1,11 +1,18 @@
-"""Who may see one namespace is told nothing of what is in another; and one caller has a share of the watches."""
+"""Who may see one namespace is told nothing of what is in another; and one caller has a share of the watches, and
+of what waits to be read."""
 
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
-from tests.api.access.secured import Secured, secured
+from tests.api.access.secured import Secured, issue_token, secured
 from tests.support.clusters import node, pod
+from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.api.access.callers import Role
 from volsched.api.access.tls import Authority
 from volsched.api.limits import Limits
@@ -85,3 +92,52 @@ def test_a_caller_that_leaves_too_much_unread_is_cut_off(
             # What it would begin with is more than may wait: it ends, and nothing of it stays.
             assert first.read() == b""
         assert admin.get(f"{NODES}?watch=true&timeoutSeconds=1&resourceVersion=22").status_code == 200
+
+
+def fill(admin: httpx.Client, megabytes: int) -> None:
+    """More than the kernel keeps for a connection, by far."""
+    for number in range(megabytes):
+        made = admin.post(NODES, json={**node(f"n{number}"), "spec": {"x": "x" * 2**20}})
+        assert made.status_code == 201, made.text
+
+
+@contextmanager
+def unread(api: Secured, token: str, path: str) -> Iterator[ssl.SSLSocket]:
+    """The beginning of an answer, of which nothing more is read."""
+    host, port = api.url.removeprefix("https://").split(":")
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        plain.settimeout(HANG_SECONDS)
+        plain.connect((host, int(port)))
+        with api.trusting().wrap_socket(plain, server_hostname=host) as connection:
+            request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+            connection.sendall(request.encode())
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            yield connection
+
+
+@pytest.mark.parametrize("path", [f"{NODES}?watch=true", NODES])
+def test_what_a_connection_keeps_for_its_client_is_unread_too(
+    sqlite: Database, authority: Authority, tmp_path: Path, path: str
+) -> None:
+    with secured(sqlite, authority, tmp_path, limits=Limits(waiting_bytes=20 * 2**20)) as api:
+        fill(api.with_certificate("root", Role.ADMIN), 16)
+        token = issue_token(sqlite, "one", Role.VIEWER)
+        other = api.with_certificate("other", Role.VIEWER)
+        with unread(api, token, path):
+            second = api.with_token(token).get(path)
+            if path == NODES:
+                assert (second.status_code, "answers that wait to be read" in second.text) == (429, True)
+            else:
+                assert (second.status_code, second.content) == (200, b"")
+            assert len(other.get(NODES).content) > 16 * 2**20
+
+
+def test_a_client_that_does_not_read_is_cut_off(sqlite: Database, authority: Authority, tmp_path: Path) -> None:
+    with secured(sqlite, authority, tmp_path, limits=Limits(read_seconds=0.5)) as api:
+        fill(api.with_certificate("root", Role.ADMIN), 8)
+        token = issue_token(sqlite, "one", Role.VIEWER)
+        connections = api.server.server_state.connections
+        before = set(connections)
+        with unread(api, token, NODES):
+            wait_until(lambda: not connections - before)

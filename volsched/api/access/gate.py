@@ -6,6 +6,7 @@ ends, as if its client had left, soon after its token was revoked or its certifi
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from urllib.parse import parse_qsl, unquote
 
@@ -35,7 +36,7 @@ from volsched.api.access.hosts import LOCAL_ONLY, Hosts, LoopbackHosts, names_us
 from volsched.api.connection import certificate_of
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError, store_error
-from volsched.api.limits import YAML_WEIGHT, Rates
+from volsched.api.limits import YAML_WEIGHT, Rates, UnreadAnswers
 from volsched.api.services import Services
 from volsched.kube.problems import shortened
 from volsched.log.commands import Command
@@ -89,6 +90,7 @@ class Gate:
         self._local = local_caller(services.actor) if hosts is None else None
         self._tokens = Tokens(services.database, services.clock, services.read)
         self._rates = Rates(services.limits)
+        self._unread = UnreadAnswers(services.limits.waiting_bytes)
         self._refused = Counter(
             "volsched_http_refused",
             "Requests refused before they were looked at: 401 unknown, 403 not allowed, 429 too many.",
@@ -114,9 +116,10 @@ class Gate:
         if caller is not None and scope["method"] in WITH_BODY and not scope["path"].startswith(UNCOUNTED):
             receive = self._count_bytes(scope, receive, caller)
         if caller is None or caller is self._local:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, self._unread.sending(None, send, _refusing(scope, receive, send)))
         else:
-            await self._app(scope, self._until_revoked(scope, receive), send)
+            sending = self._unread.sending(caller.actor, send, _refusing(scope, receive, send))
+            await self._app(scope, self._until_revoked(scope, receive), sending)
 
     async def _admit(self, scope: Scope) -> Caller | None:
         """The caller; None for an open path. Raises the refusal."""
@@ -240,6 +243,10 @@ def _reason(scope: Scope) -> str | None:
     if len(reason) > LONGEST_REASON or not reason.isprintable():
         raise ApiError(400, NO_REASON)
     return reason or None
+
+
+def _refusing(scope: Scope, receive: Receive, send: Send) -> Callable[[ApiError], Awaitable[None]]:
+    return lambda error: _refusal(error)(scope, receive, send)
 
 
 def _refusal(error: ApiError) -> ASGIApp:
