@@ -16,7 +16,7 @@ from tests.support.serving import Served, served
 from volsched.api.access.access_reviews import ACCESS
 from volsched.api.kubernetes.bodies import MOST_HOLDERS
 from volsched.api.kubernetes.statuses import ApiError
-from volsched.api.limits import MOST_CLIENTS, YAML_WEIGHT, Buckets, Limits, Rates, Turns
+from volsched.api.limits import MOST_CLIENTS, YAML_WEIGHT, Buckets, CallerThreads, Limits, Rates
 from volsched.log.database import Database
 
 NODES = "/api/v1/nodes"
@@ -59,7 +59,7 @@ def test_a_caller_waits_for_itself_and_others_do_not() -> None:
         return goes_on.wait(HANG_SECONDS)
 
     async def play() -> None:
-        turns = Turns(at_once=2, per_caller=1, waiting=2)
+        turns = CallerThreads(at_once=2, per_caller=1, waiting=2)
         mine = [asyncio.create_task(turns.run("a", compute)) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(ApiError, match='"a" has 3 large requests under way') as refused:

@@ -273,7 +273,7 @@ class _Share:
 
 
 @dataclass(slots=True)
-class Turns:
+class CallerThreads:
     """Threads that all callers share. One caller never has all of them, however much it asks for: it waits for
     itself, and others do not. Lives in the event loop."""
 

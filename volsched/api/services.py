@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from uuid import uuid4
 
 from volsched.api.access.callers import current_caller, current_reason
-from volsched.api.limits import DEFAULT_LIMITS, Limits, Turns, WatchShares
+from volsched.api.limits import DEFAULT_LIMITS, CallerThreads, Limits, WatchShares
 from volsched.api.watch_cache import Fan
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
@@ -70,8 +70,10 @@ class Services:
     """Set while the reader behind the watches runs; without, every request reads the database."""
     full_at: int | None = None
     """When a write last found the disk full, until one succeeds."""
-    _readers: Turns = field(default_factory=lambda: Turns(READERS, READERS_PER_CALLER))
-    _heavy: Turns = field(default_factory=lambda: Turns(HEAVY_AT_ONCE, HEAVY_PER_CALLER, HEAVY_WAITING))
+    _readers: CallerThreads = field(default_factory=lambda: CallerThreads(READERS, READERS_PER_CALLER))
+    _heavy: CallerThreads = field(
+        default_factory=lambda: CallerThreads(HEAVY_AT_ONCE, HEAVY_PER_CALLER, HEAVY_WAITING)
+    )
 
     def __post_init__(self) -> None:
         self.shares = WatchShares(self.limits)

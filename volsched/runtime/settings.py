@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     most_waiting_bytes: int = Field(
         default=256 * 2**20,
         ge=1,
-        description="Bytes that the watches of one authenticated caller may leave unread; its other answers, as many again.",
+        description="Bytes that the watches of one authenticated caller may leave unread, and its other answers.",
     )
     most_body_bytes: int = Field(
         default=3 * 2**20, ge=1, description="Bytes of a request; the extender accepts up to 64 MiB."

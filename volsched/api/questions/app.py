@@ -15,7 +15,7 @@ from volsched.api.health import HttpMetrics
 from volsched.api.kubernetes.bodies import RequestBody
 from volsched.api.kubernetes.negotiation import HttpAnswer, wanted_form
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
-from volsched.api.limits import Turns, receive_body
+from volsched.api.limits import CallerThreads, receive_body
 from volsched.api.questions.openapi import discovery_document
 from volsched.api.questions.operations import Context, Operation, OperationRequest
 from volsched.api.questions.request_reader import error_of, matched, read_body, read_query, segments_of
@@ -40,7 +40,7 @@ class OwnEndpoints:
         reserver = Reserver(services.database, self._append, _new_id, configuration)
         self._context = Context(services=services, configuration=configuration, reserver=reserver)
         self._sides = SideProcesses(services.database, configuration)
-        self._long, self._alone = Turns(LONG_AT_ONCE, LONG_PER_CALLER), Turns(1, 1)
+        self._long, self._alone = CallerThreads(LONG_AT_ONCE, LONG_PER_CALLER), CallerThreads(1, 1)
         self._waiting: Counter[str | None] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

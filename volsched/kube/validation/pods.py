@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from volsched.kube.validation.containers import containers_errors, init_containers_errors, resource_errors
 from volsched.kube.validation.field_errors import (
     IMMUTABLE,
@@ -220,11 +222,12 @@ def _deadline_errors(before: Fields, after: Fields) -> FieldErrors:
 
 
 def _toleration_errors(before: Fields, after: Fields) -> FieldErrors:
-    def known(toleration: Fields) -> Any:
-        return plain({name: value for name, value in toleration.items() if name != "tolerationSeconds"})
+    def identity(toleration: Fields) -> bytes:
+        kept = plain({name: value for name, value in toleration.items() if name != "tolerationSeconds"})
+        return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS, default=str)
 
-    given = [known(it) for it in items_at(after, "tolerations")]
-    if all(known(it) in given for it in items_at(before, "tolerations")):
+    given = set(map(identity, items_at(after, "tolerations")))
+    if given.issuperset(map(identity, items_at(before, "tolerations"))):
         return []
     message = "existing toleration can not be modified except its tolerationSeconds"
     return [forbidden("spec.tolerations", message)]

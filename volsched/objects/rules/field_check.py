@@ -28,7 +28,7 @@ class UndecodableError(ObjectError):
 def wrong_type(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> str | None:
     """The first field with a value of the wrong type, unless the object had it before."""
     wrong = wrong_types(kind, manifest)
-    known = wrong_types(kind, before) if wrong and before else []
+    known = set(wrong_types(kind, before)) if wrong and before else set()
     return next((it for it in wrong if it not in known), None)
 
 
