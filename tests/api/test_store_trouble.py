@@ -1,5 +1,6 @@
 """A store without room, or with another file in its place: told as such, not ready, and never with its path."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -7,8 +8,13 @@ from sqlalchemy import event
 
 from tests.support.clusters import node
 from tests.support.serving import served
+from volsched.api.health import ready
 from volsched.api.limits import DEFAULT_LIMITS
+from volsched.api.services import Services
+from volsched.api.watch_cache import Fan
 from volsched.log.database import Database
+from volsched.runtime.clock import SECOND
+from volsched.runtime.writer import Writer
 
 NODES = "/api/v1/nodes"
 
@@ -39,6 +45,19 @@ def test_a_full_disk_is_507_and_not_ready_until_there_is_room(sqlite: Database) 
         limit["pages"] = 1_000_000
         assert api.http.post(NODES, json=large("b")).status_code == 201
         assert api.http.get("/readyz").status_code == 200
+
+
+def test_a_clock_that_is_set_back_does_not_make_the_disk_full_for_as_long(sqlite: Database) -> None:
+    now = 7200 * SECOND
+    services = Services(sqlite, Writer(sqlite), Fan(), lambda: now, "test")
+
+    def room() -> str | None:
+        return asyncio.run(ready(services))["room"]
+
+    services.full_at = now
+    assert room() is not None
+    now = 0
+    assert room() is None
 
 
 def test_a_file_that_was_replaced_is_noticed(sqlite: Database, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.runner import running
 from volsched.runtime.writer import (
     MOST_TRIES,
+    RETRY_FIRST,
     EndedError,
     OverloadedError,
     Writer,
@@ -137,6 +138,18 @@ def test_a_commit_that_happened_although_its_answer_was_lost_is_not_repeated(dat
     assert writer.step(NOW + SECOND) == 1
     assert future.result().position == 1
     assert count_events(database) == 1
+
+
+def test_a_clock_that_is_set_back_keeps_no_write_waiting(database: Database) -> None:
+    """The time of the next try was taken of the clock before."""
+    writer = Writer(database)
+    future = writer.submit(create_volume("a"))
+    lost = ConnectionLostError("cut", CommitMark(7, b"never committed"), [])
+    writer._interrupted = _Interrupted(list(writer._queue), lost, NOW + RETRY_FIRST)
+    writer._queue.clear()
+    assert writer.step(NOW) == 0
+    assert writer.step(NOW - 7200 * SECOND) == 1
+    assert future.result().position == 1
 
 
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)

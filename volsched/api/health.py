@@ -63,7 +63,8 @@ async def ready(services: Services) -> Checks:
 
 def _free_space_fault(services: Services) -> str | None:
     """A full store accepts no writes: clients should use another server until there is space again."""
-    if services.full_at is not None and services.clock() - services.full_at < FULL_FOR:
+    # A time ahead of ours: the clock was set back since.
+    if services.full_at is not None and 0 <= services.clock() - services.full_at < FULL_FOR:
         return FULL
     free = services.database.file.free_bytes()
     return FULL if free is not None and free < LEAST_FREE else None

@@ -135,7 +135,8 @@ class Writer:
         return len(batch)
 
     def _settle(self, interrupted: _Interrupted, now: int) -> int:
-        if now < interrupted.retry_at:
+        # Further ahead than any delay: the clock was set back meanwhile.
+        if 0 < interrupted.retry_at - now <= RETRY_MOST:
             return 0
         self._interrupted = None
         try:
@@ -164,7 +165,7 @@ class Writer:
         return self._carry_out(batch, now, tries + 1)
 
     def _wait_or_give_up(self, interrupted: _Interrupted, now: int) -> int:
-        if self._lost_since is None:
+        if self._lost_since is None or now < self._lost_since:
             self._lost_since = now
         if now - self._lost_since <= GIVE_UP_AFTER:
             self._interrupted = interrupted
