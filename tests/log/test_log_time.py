@@ -42,6 +42,18 @@ def test_what_follows_a_clock_that_was_ahead_is_stamped_right(database: Database
     assert verify(database).findings == []
 
 
+def test_whoever_takes_a_lease_sets_it_right_where_nobody_else_writes(database: Database) -> None:
+    """All that the clock ahead had begun may be done: servers would not be ready until its time is reached."""
+    must(database, create_volume("a"), now=AHEAD)
+    assert acquire(database, name="controller", holder="next", now=NOW, ttl=SECOND) is not None
+    with database.read() as connection:
+        assert read_head(connection).at == NOW
+    assert [event.type for event in log(database)][1:] == ["ClockCorrected"]
+    assert acquire(database, name="controller", holder="next", now=NOW + SECOND, ttl=SECOND) is not None
+    assert len(log(database)) == 2
+    assert verify(database).findings == []
+
+
 def test_a_little_ahead_is_carried_on(database: Database) -> None:
     must(database, create_volume("a"), now=NOW + CARRIED_US)
     must(database, create_volume("b"), now=NOW)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, insert, select, updat
 from sqlalchemy.exc import IntegrityError
 
 from volsched.log import tables
-from volsched.log.batch import begin_batch, load, lock_head, stage
+from volsched.log.batch import CARRIED_US, begin_batch, load, lock_head, stage
 from volsched.log.commands import LeaseProof
 from volsched.log.commit_listeners import LeaseChange
 from volsched.log.database import Database
@@ -89,7 +89,7 @@ def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -
     session = database.observer.session.id()
     ours = Lease(name=name, holder=holder, epoch=1, until=now + ttl, length=ttl, session=session)
     with database.write() as connection:
-        lock_head(database, connection)
+        head = lock_head(database, connection)
         previous = _read(connection, name)
         if previous is not None and previous.holder == holder:
             return _write(connection, replace(ours, epoch=previous.epoch))
@@ -102,6 +102,10 @@ def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -
             return None
         else:
             lease = _write(connection, replace(ours, epoch=previous.epoch + 1))
+        if head.at > now + CARRIED_US:
+            # Whoever was ahead is gone. At rest there may be no other write for hours, and servers are not ready
+            # while the log's time is ahead.
+            write(database, connection, begin_batch(database, connection, head, now=now, actor=holder))
     _tell(database, lease, taken=True, from_holder="" if previous is None else previous.holder)
     return lease
 
