@@ -23,7 +23,7 @@ from volsched.kube.manifest_reader import UnknownFields, load_manifests
 from volsched.kube.meta import DEFAULT_NAMESPACE
 from volsched.log.database import Database
 from volsched.log.events.streams import KIND_OF_NOUN, Named, kind_called
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.decision_audit import bindings_page
 from volsched.log.reads.views import Now
 from volsched.log.store import migrate_store, open_store
@@ -161,14 +161,14 @@ class Engine:
         The key is `name` or `namespace/name`; a bare name is in `default`.
         """
         named, wanted = _named(kind, key)
-        with self._look() as look:
+        with self._present() as look:
             found = look.one(named.noun, wanted)
         return None if found is None else as_manifest(named.noun, wanted, found)
 
     def objects(self, kind: str) -> list[Manifest]:
         """All objects of a kind, in every namespace."""
         named = kind_called(kind)
-        with self._look() as look:
+        with self._present() as look:
             return [as_manifest(named.noun, key, state) for key, state in look.every(named.noun)]
 
     # --- scheduling -------------------------------------------------------------------------------------
@@ -262,9 +262,9 @@ class Engine:
         )
 
     @contextmanager
-    def _look(self) -> Iterator[Now]:
+    def _present(self) -> Iterator[Now]:
         with self._database.read() as connection:
-            yield look_at_head(connection)
+            yield view_at_head(connection)
 
 
 def whole_system(

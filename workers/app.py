@@ -189,7 +189,7 @@ def _cluster(settings: Settings, database: Database) -> tuple[Cluster, Callable[
     lock = InstallationLock(
         cluster, LOCKS[mode], lambda: holder_of(database, mode), clock=system_clock, monotonic=monotonic
     )
-    return cluster, lock.look_and_hold
+    return cluster, lock.renew_and_check
 
 
 def new_id() -> str:

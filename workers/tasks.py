@@ -94,7 +94,7 @@ def _drain(worker: WorkerProcess, queue: str) -> None:
 def _wait(worker: WorkerProcess) -> None:
     now = system_clock()
     turn = acquire(worker.database, name=WAIT_FOR_BOUND, holder=new_id(), now=now, ttl=TURN)
-    if turn is not None and worker.sweep.look_at_waiting(now):
+    if turn is not None and worker.sweep.examine_waiting(now):
         worker.bell()
 
 

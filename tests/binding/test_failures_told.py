@@ -11,7 +11,7 @@ from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import AttemptState, Decision
 from volsched.log.integrity.verify import verify
-from volsched.log.reads.as_of import AsOf, look_at_head
+from volsched.log.reads.as_of import AsOf, view_at_head
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.provisioning.simulated import Simulated
@@ -31,7 +31,7 @@ def refusing(database: Database) -> Stepped:
 
 def attempts(stepped: Stepped, pod_: str = "db") -> list[AttemptState]:
     with stepped.database.read() as connection:
-        look = look_at_head(connection)
+        look = view_at_head(connection)
         return [state for _, state in look.attempts_of(f"default/{pod_}")]
 
 
@@ -43,7 +43,7 @@ def condition(stepped: Stepped, name: str = "db") -> dict[str, Any]:
 
 def failed_scheduling(stepped: Stepped, name: str = "db") -> list[tuple[str, int]]:
     with stepped.database.read() as connection:
-        told = look_at_head(connection).notices_about(f"Pod/default/{name}")
+        told = view_at_head(connection).notices_about(f"Pod/default/{name}")
     return [(str(it["message"]), int(str(it["count"]))) for it in told if it["reason"] == "FailedScheduling"]
 
 

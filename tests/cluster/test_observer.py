@@ -15,7 +15,7 @@ from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
 from volsched.log.integrity.verify import verify
 from volsched.log.observed_cluster import drifted_kinds, gaps, known_cursors, note_projection
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.tail import read_head, read_stream, tail
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
@@ -39,7 +39,7 @@ def settle_often(observer: ClusterObserver) -> None:
 
 def known(database: Database, kind: str) -> dict[str, Any]:
     with database.read() as connection:
-        found = look_at_head(connection).every(NOUN_OF_KIND[kind])
+        found = view_at_head(connection).every(NOUN_OF_KIND[kind])
         return {key: it.manifest for key, it in found if isinstance(it, ObjectState)}
 
 

@@ -16,7 +16,7 @@ from volsched.api.access.callers import Role
 from volsched.api.access.tls import make_authority
 from volsched.log.database import open_database
 from volsched.log.events.fold import BindingState
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 
 STORIES = Path(__file__).parent / "stories.mjs"
 
@@ -32,7 +32,7 @@ def test_the_stories_of_the_console_are_played_in_a_real_browser(tmp_path: Path)
         "viewer": issue_token(database, "vera", Role.VIEWER, namespaces=["bank"]),
     }
     with database.read() as connection:
-        bindings = look_at_head(connection).every("binding")
+        bindings = view_at_head(connection).every("binding")
         undone = next(id_ for id_, it in bindings if isinstance(it, BindingState) and it.state == "rolled-back")
     database.close()
     authority = make_authority(tmp_path / "authority")

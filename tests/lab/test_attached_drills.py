@@ -11,7 +11,7 @@ from tests.support.extent import FULL
 from volsched.kube.meta import BINDING_STAMP
 from volsched.lab.drills.attached_drill import CARRIED_OUT_ATTACHED, play_attached
 from volsched.lab.drills.attached_scenario import AttachedPlay, attached_play, read_attached_step
-from volsched.lab.drills.cluster_oracle import ClusterHistory, ClusterLook, at_rest
+from volsched.lab.drills.cluster_oracle import ClusterHistory, ClusterSnapshot, at_rest
 from volsched.lab.drills.foreign_cluster import claim_object, local_volume, pod_object
 from volsched.lab.drills.scenario import ATTACHED, DrillScenario, ScenarioError, process_drills
 from volsched.lab.faults import ATTACHED_STEPS
@@ -95,11 +95,11 @@ CLAIM, POD = with_uid(claim_object("c")), with_uid(pod_object("p", ["c"]))
 FINE = (placed(POD, "n1"), bound(CLAIM, "v"), kept_for(VOLUME, "c", phase="Bound"))
 
 
-def look_of(*manifests: Manifest) -> ClusterLook:
+def look_of(*manifests: Manifest) -> ClusterSnapshot:
     def of(kind: str) -> dict[str, Manifest]:
         return {it["metadata"]["name"]: it for it in manifests if it["kind"] == kind}
 
-    return ClusterLook(of("Pod"), of("PersistentVolumeClaim"), of("PersistentVolume"))
+    return ClusterSnapshot(of("Pod"), of("PersistentVolumeClaim"), of("PersistentVolume"))
 
 
 def told_of(claim: str) -> Manifest:

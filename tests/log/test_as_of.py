@@ -12,7 +12,7 @@ from volsched.log.errors import ArchivedError
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
 from volsched.log.events.streams import NAMED, noun_and_key
 from volsched.log.integrity.replay import fold_log
-from volsched.log.reads.as_of import AsOf, look_at, look_at_head
+from volsched.log.reads.as_of import AsOf, view_at, view_at_head
 from volsched.log.reads.views import Look
 from volsched.questions.get.documents import as_manifest
 
@@ -51,7 +51,7 @@ def test_the_past_is_what_the_log_folds_to_and_its_end_is_now(database: Database
     with database.read() as connection:
         for position in range(end + 1):
             assert shown(AsOf(connection, position)) == folded(database, position)
-        now = look_at_head(connection)
+        now = view_at_head(connection)
         assert shown(now) == shown(AsOf(connection, end))
 
 
@@ -71,7 +71,7 @@ def test_what_concerns_an_object_is_found_now_and_then(database: Database) -> No
     end = ended(database)
     ids = {it.binding for it in log(database) if it.type == "BindingPlanned"}
     with database.read() as connection:
-        for look in (look_at(connection, end), AsOf(connection, end)):
+        for look in (view_at(connection, end), AsOf(connection, end)):
             every = {id_: state for id_, state in look.every("binding") if isinstance(state, BindingState)}
             assert set(every) == ids
             for id_, state in every.items():

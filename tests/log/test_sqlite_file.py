@@ -11,7 +11,7 @@ from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
 from volsched.log.events.streams import NAMED
 from volsched.log.observed_cluster import write_observed_pods
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.views import Look
 from volsched.log.sqlite_file import BeyondFileError, present_state
 
@@ -40,7 +40,7 @@ def test_the_driver_alone_reads_what_sqlalchemy_reads(sqlite: Database) -> None:
     lone = {"metadata": {"name": "lone", "namespace": "shop"}}
     write_observed_pods(sqlite, {"shop/lone": lone})
     with sqlite.read() as connection, present_state(file_of(sqlite)) as look:
-        assert everything(look) == everything(look_at_head(connection))
+        assert everything(look) == everything(view_at_head(connection))
         found = look.one("pod", "shop/lone")
         assert found is not None
         assert found.manifest == lone

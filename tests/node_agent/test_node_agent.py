@@ -63,7 +63,7 @@ def test_a_deleted_pod_ends_before_it_goes(database: Database) -> None:
     assert seen is not None
     execute(
         database,
-        [door.delete_seen("Pod", seen, door.controller("test", stepped.now), grace=None).command],
+        [door.delete_unchanged("Pod", seen, door.controller("test", stepped.now), grace=None).command],
         now=stepped.now,
     )
     held = get(stepped, "Pod", "db")

@@ -20,16 +20,16 @@ from volsched.provisioning.rules import (
     Created,
     guarding,
     is_to_be_deleted,
-    made_volume,
+    new_volume_manifest,
     selected_node,
     wants_volume,
 )
-from volsched.pv_controller.rules import held_claim, held_class, held_volume
+from volsched.pv_controller.rules import parsed_claim, parsed_class, parsed_volume
 
 DRIVER = "csi.example.com"
 OURS = {STORAGE_PROVISIONER: DRIVER}
-WAITS = held_class(sc(provisioner=DRIVER)[1]).value
-AT_ONCE = held_class(immediate(provisioner=DRIVER)[1]).value
+WAITS = parsed_class(sc(provisioner=DRIVER)[1]).value
+AT_ONCE = parsed_class(immediate(provisioner=DRIVER)[1]).value
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ AT_ONCE = held_class(immediate(provisioner=DRIVER)[1]).value
     ],
 )
 def test_when_to_act(notes: dict[str, str], storage_class: StorageClass | None, volume: str, acts: bool) -> None:
-    claim = held_claim(pvc(notes=notes, volume=volume)[1]).value
+    claim = parsed_claim(pvc(notes=notes, volume=volume)[1]).value
     assert wants_volume(claim, storage_class, driver=DRIVER) is acts
 
 
@@ -59,7 +59,7 @@ def test_when_to_act(notes: dict[str, str], storage_class: StorageClass | None, 
 def test_one_that_serves_a_node_alone_leaves_the_others_to_others(
     on: str | None, acts: bool, storage_class: StorageClass
 ) -> None:
-    claim = held_claim(pvc(notes={**OURS, **({} if on is None else selected(on))})[1]).value
+    claim = parsed_claim(pvc(notes={**OURS, **({} if on is None else selected(on))})[1]).value
     assert wants_volume(claim, storage_class, driver=DRIVER, own_node="n1") is acts
 
 
@@ -73,13 +73,13 @@ def test_one_that_serves_a_node_alone_leaves_the_others_to_others(
     ],
 )
 def test_older_spellings_of_the_selected_node_are_read(notes: dict[str, str], node: str) -> None:
-    assert selected_node(held_claim(pvc(notes=notes)[1]).value) == node
+    assert selected_node(parsed_claim(pvc(notes=notes)[1]).value) == node
 
 
 def made(created: Created, *, policy: str = "Delete", options: tuple[str, ...] = (), **claim: Any) -> Any:
-    asked = held_claim(pvc(**claim)[1]).value
-    storage_class = held_class(sc(provisioner=DRIVER, policy=policy)[1]).value
-    return made_volume(asked, storage_class, created, driver=DRIVER, mount_options=options)
+    asked = parsed_claim(pvc(**claim)[1]).value
+    storage_class = parsed_class(sc(provisioner=DRIVER, policy=policy)[1]).value
+    return new_volume_manifest(asked, storage_class, created, driver=DRIVER, mount_options=options)
 
 
 def test_the_volume_is_the_claims_and_names_its_maker() -> None:
@@ -132,7 +132,7 @@ def test_affinity_has_a_term_for_every_topology(topologies: Any, terms: Any) -> 
 
 def volume(**kw: Any) -> Any:
     given = {"notes": {PROVISIONED_BY: DRIVER}, "policy": "Delete", "phase": "Released", "source": "csi", **kw}
-    return held_volume(pv(**given)[1]).value
+    return parsed_volume(pv(**given)[1]).value
 
 
 GUARD = (EXTERNAL_PROVISIONER_FINALIZER,)

@@ -31,8 +31,8 @@ from volsched.pv_controller.rules import (
     Update,
     VolumePlugin,
     drive,
-    held_claim,
-    held_volume,
+    parsed_claim,
+    parsed_volume,
     protect_claim,
     protect_volume,
     sync_claim,
@@ -203,18 +203,20 @@ class World:
     # --- acting -----------------------------------------------------------------------------------------
 
     def sync_claim(self, key: str = KEY) -> "World":
-        return self._sync(lambda: sync_claim(self._caches, held_claim(self._object(CLAIM, key)), rules=self.rules))
+        return self._sync(
+            lambda: sync_claim(self._caches, parsed_claim(self._object(CLAIM, key)), rules=self.rules)
+        )
 
     def sync_volume(self, name: str = "pv") -> "World":
         return self._sync(
-            lambda: sync_volume(self._caches, held_volume(self._object(VOLUME, name)), rules=self.rules)
+            lambda: sync_volume(self._caches, parsed_volume(self._object(VOLUME, name)), rules=self.rules)
         )
 
     def protect_claim(self, key: str = KEY) -> "World":
-        return self._sync(lambda: protect_claim(self._caches, held_claim(self._object(CLAIM, key))))
+        return self._sync(lambda: protect_claim(self._caches, parsed_claim(self._object(CLAIM, key))))
 
     def protect_volume(self, name: str = "pv") -> "World":
-        return self._sync(lambda: protect_volume(held_volume(self._object(VOLUME, name))))
+        return self._sync(lambda: protect_volume(parsed_volume(self._object(VOLUME, name))))
 
     def settle(self, rounds: int = 20) -> int:
         """Rounds that changed anything, until one does not."""
@@ -278,7 +280,7 @@ class World:
         self._writes += 1
         if self._writes == self.crash_after_writes:
             raise CrashError
-        return held_claim(manifest) if kind == CLAIM else held_volume(manifest)
+        return parsed_claim(manifest) if kind == CLAIM else parsed_volume(manifest)
 
     # --- looking ----------------------------------------------------------------------------------------
 
@@ -286,10 +288,10 @@ class World:
         return self.server.objects[kind, key]
 
     def claim(self, key: str = KEY) -> Any:
-        return held_claim(self._object(CLAIM, key)).value
+        return parsed_claim(self._object(CLAIM, key)).value
 
     def volume(self, name: str = "pv") -> Any:
-        return held_volume(self._object(VOLUME, name)).value
+        return parsed_volume(self._object(VOLUME, name)).value
 
     def status(self, key: str = KEY) -> Any:
         return self._object(CLAIM, key)["status"]

@@ -50,7 +50,7 @@ class Stage:
             {Scripted.plugin.name: self.provisioner},
             new_uid=lambda: f"uid-{next(ids)}",
             said=Said(),
-            look_again=lambda key, at: self.again.append((key, at)),
+            sync_later=lambda key, at: self.again.append((key, at)),
             in_doubt=self.in_doubt.append,
         )
         lease = acquire(database, name="controller", holder="us", now=self.now, ttl=60 * SECOND)

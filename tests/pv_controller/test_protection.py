@@ -14,22 +14,22 @@ from volsched.pv_controller.rules import (
     LivePods,
     after_claim_deleted,
     after_volume_deleted,
-    held_claim,
-    held_volume,
+    parsed_claim,
+    parsed_volume,
 )
 
 
 @row("9.11 volume deleted")
 def test_the_claim_of_a_deleted_volume_is_synced_at_once() -> None:
-    assert after_volume_deleted(held_volume(pv(ref=ref())[1]).value) == Enqueue(CLAIM, KEY)
-    assert after_volume_deleted(held_volume(pv(ref=ref(uid=""))[1]).value) == Enqueue(CLAIM, KEY)
-    assert after_volume_deleted(held_volume(pv()[1]).value) is None
+    assert after_volume_deleted(parsed_volume(pv(ref=ref())[1]).value) == Enqueue(CLAIM, KEY)
+    assert after_volume_deleted(parsed_volume(pv(ref=ref(uid=""))[1]).value) == Enqueue(CLAIM, KEY)
+    assert after_volume_deleted(parsed_volume(pv()[1]).value) is None
 
 
 @row("9.11 claim deleted")
 def test_the_volume_of_a_deleted_claim_is_synced_at_once() -> None:
-    assert after_claim_deleted(held_claim(bound_pvc()[1]).value) == Enqueue(VOLUME, "pv")
-    assert after_claim_deleted(held_claim(pvc()[1]).value) is None
+    assert after_claim_deleted(parsed_claim(bound_pvc()[1]).value) == Enqueue(VOLUME, "pv")
+    assert after_claim_deleted(parsed_claim(pvc()[1]).value) is None
 
 
 def leaving(**kw: Any) -> Object:

@@ -43,14 +43,14 @@ from volsched.pv_controller.rules import (
     Notice,
     Request,
     Update,
-    held_claim,
-    held_class,
-    held_volume,
+    parsed_claim,
+    parsed_class,
+    parsed_volume,
     rollback_refusal,
 )
 from volsched.pv_controller.rules import reasons as texts
 from volsched.pv_controller.rules.bind_writes import starts_clean
-from volsched.pv_controller.rules.view import held_pod, placed_pods
+from volsched.pv_controller.rules.view import parsed_pod, placed_pods
 
 NORMAL, WARNING = "Normal", "Warning"
 BY_US = {BOUND_BY_CONTROLLER: "yes"}
@@ -123,8 +123,8 @@ def test_a_binding_of_which_nobody_knows_is_not_called_clean(claim: Object, volu
 @row("10.1 left dirty")
 @pytest.mark.parametrize(("uid", "clean"), [("", True), (UID, True), ("uid-old", False)])
 def test_a_volume_that_names_another_claim_was_not_found_clean(uid: str, clean: bool) -> None:
-    volume = held_volume(pv(ref=ref(uid=uid))[1]).value
-    assert starts_clean(volume, held_claim(pvc()[1]).value) is clean
+    volume = parsed_volume(pv(ref=ref(uid=uid))[1]).value
+    assert starts_clean(volume, parsed_claim(pvc()[1]).value) is clean
 
 
 @row("10.1 left dirty")
@@ -172,10 +172,10 @@ def refusal(
     claim: Object, volume: Object | None, cls: Object | None = None, *pods: Object, **kw: Any
 ) -> str | None:
     return rollback_refusal(
-        held_claim(claim[1]).value,
-        volume=None if volume is None else held_volume(volume[1]).value,
-        storage_class=None if cls is None else held_class(cls[1]).value,
-        used_by=placed_pods(held_pod(manifest) for _, manifest in pods),
+        parsed_claim(claim[1]).value,
+        volume=None if volume is None else parsed_volume(volume[1]).value,
+        storage_class=None if cls is None else parsed_class(cls[1]).value,
+        used_by=placed_pods(parsed_pod(manifest) for _, manifest in pods),
         **kw,
     )
 

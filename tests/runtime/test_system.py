@@ -191,7 +191,7 @@ def test_a_node_that_rejected_the_pod_is_tried_again_when_it_has_changed(databas
     ended_well(stepped)
 
 
-def asked_back(database: Database) -> Stepped:
+def rollback_requested(database: Database) -> Stepped:
     """A claim that is bound and clean, without a pod, and marked for rollback."""
     stepped = one_disk_bound(database)
     held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
@@ -210,7 +210,7 @@ def mark_dirty(stepped: Stepped, seen: dict[str, Any]) -> None:
 
 
 def test_a_claim_marked_dirty_in_the_instant_of_its_rollback_keeps_its_volume(database: Database) -> None:
-    stepped = asked_back(database)
+    stepped = rollback_requested(database)
     seen = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
     once = iter([True])
 
@@ -231,7 +231,7 @@ def test_a_claim_marked_dirty_in_the_instant_of_its_rollback_keeps_its_volume(da
 
 
 def test_a_node_agent_that_is_too_late_to_mark_a_claim_is_refused(database: Database) -> None:
-    stepped = asked_back(database)
+    stepped = rollback_requested(database)
     seen = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
     stepped.settle()
     assert stepped.volume_of("data") is None

@@ -7,14 +7,14 @@ import pytest
 from tests.support.objects import claim, local_volume, node, pod, storage_class
 from volsched.log.events.envelope import canonical
 from volsched.scheduling.rules.attempts import (
-    attempt_made,
+    event_of_attempt,
     gated_conditions,
     message_of,
     placed_conditions,
+    pod_message,
     reason_of,
     refused_conditions,
     rejectors_of,
-    told_message,
 )
 from volsched.scheduling.rules.cycle import Attempt, RunnerUp, Verdict, attempt
 from volsched.scheduling.rules.pod_claims import PodClaims
@@ -36,7 +36,7 @@ READY = {"type": "Ready", "status": "False"}
 
 
 def kept(found: Attempt) -> dict[str, Any]:
-    return dict(attempt_made(pod(), found, "a1", 7, "me").data)
+    return dict(event_of_attempt(pod(), found, "a1", 7, "me").data)
 
 
 def test_reasons_are_kept_by_node_set_with_some_of_the_nodes() -> None:
@@ -184,7 +184,7 @@ def test_only_a_refusal_before_any_node_was_looked_at_has_the_tail_of_the_refere
     before = Attempt(status=no, claims=PodClaims(), rejectors=frozenset({"VolumeBinding"}))
     after = Attempt(status=no, claims=PodClaims(), rejectors=frozenset({"VolumeBinding"}), refused={no: 1})
     nowhere = Attempt(status=no, claims=PodClaims())
-    assert [told_message(it) for it in (before, after, nowhere)] == ["no not found", "no", "no"]
+    assert [pod_message(it) for it in (before, after, nowhere)] == ["no not found", "no", "no"]
 
 
 @pytest.mark.parametrize("code", [Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.ERROR])

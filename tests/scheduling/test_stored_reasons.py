@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.log import tables
 from volsched.log.database import Database
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.tail import read_head
 from volsched.questions.source import past_explanation
 from volsched.runtime.clock import SECOND
@@ -27,7 +27,7 @@ def waiting(database: Database) -> Stepped:
 
 def reasons(database: Database) -> list[dict[str, Any]]:
     with database.read() as connection:
-        ((_, state),) = look_at_head(connection).attempts_of("default/db")
+        ((_, state),) = view_at_head(connection).attempts_of("default/db")
     return list(state.made["detail"]["reasons"])
 
 
@@ -65,7 +65,7 @@ def test_the_same_message_that_stands_for_something_else_is_stored_anew(database
     stepped.step(after=FIVE_MINUTES * SECOND)
     stepped.settle()
     with database.read() as connection:
-        tried = look_at_head(connection).attempts_of("default/db")
+        tried = view_at_head(connection).attempts_of("default/db")
     first, last = tried[0][1].made["detail"], tried[-1][1].made["detail"]
     assert first["message"] == last["message"]
     assert [it["reasons"][0]["claims"][0]["volume"] for it in (first, last)] == ["small", "nearer"]

@@ -11,7 +11,7 @@ from volsched.pv_controller.rules.rollback import ReleaseRefusedError, return_vo
 from volsched.questions.audit.orphans import find_orphans
 from volsched.scheduling.rules.failure_memory import NODE_REJECTED, REJECTED_NODES, nodes_to_avoid
 from volsched.workloads.rules.ownership import is_orphan
-from volsched.workloads.rules.repairs import gone_since, is_made_for, promised_node
+from volsched.workloads.rules.repairs import gone_since, is_volume_for, promised_node
 
 Manifest = dict[str, Any]
 NOW = "2026-11-16T12:00:00Z"
@@ -120,7 +120,7 @@ def test_which_promises_are_open(change: Manifest, node: str | None) -> None:
 def test_which_volumes_stand_for_the_claim(name: str, ref: Manifest | None, made: bool) -> None:
     claim = {"metadata": {"namespace": "shop", "name": "data", "uid": "u1"}, "spec": {}}
     volume = {"metadata": {"name": name}, "spec": {} if ref is None else {"claimRef": ref}}
-    assert is_made_for(volume, claim) is made
+    assert is_volume_for(volume, claim) is made
 
 
 # --- nodes that rejected a pod --------------------------------------------------------------------------

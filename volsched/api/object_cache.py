@@ -78,7 +78,7 @@ class KindCache:
             encoding = known[1][form] = make()
         return encoding
 
-    def kept_list(self, form: Hashable, make: Callable[[], T]) -> T:
+    def cached_list(self, form: Hashable, make: Callable[[], T]) -> T:
         """The same for a list, as long as no object of the kind changes."""
         encoding: T | None = self._lists.get(form)
         if encoding is None:

@@ -55,7 +55,7 @@ def call(
         look(cluster, effect, states)
         is_written = False
     else:
-        states[stream] = _seen(written)._replace(assumed=getattr(states[stream], "assumed", None))
+        states[stream] = _unversioned_state(written)._replace(assumed=getattr(states[stream], "assumed", None))
         is_written = True
         if effect.kind == NOMINATE:
             if len(nominated) >= MOST_NOMINATED:
@@ -88,10 +88,10 @@ def look(cluster: Cluster, effect: Claimed, states: dict[str, State]) -> None:
         else:
             before = states.get(stream)
             # Only our log knows assumptions; everything else is as the cluster has it.
-            states[stream] = _seen(manifest)._replace(assumed=getattr(before, "assumed", None))
+            states[stream] = _unversioned_state(manifest)._replace(assumed=getattr(before, "assumed", None))
 
 
-def _seen(manifest: Manifest) -> ObjectState:
+def _unversioned_state(manifest: Manifest) -> ObjectState:
     """An object just read or written, in the form that acts read."""
     return ObjectState(version=0, manifest=manifest)
 

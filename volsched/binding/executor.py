@@ -178,7 +178,7 @@ class Executor:
             until = self.clock() + self.lease
             if not extend(self.database, {effect.key: effect.fence}, until=until):
                 return ExecutorProgress(deposed=1)
-        command = self._attempted(effect, self._known(effect), now)
+        command = self._attempted(effect, self._states_in_log(effect), now)
         if isinstance(command, Exception):
             return self._retry(effect, command, now)
         return self._record([effect], [command], now)
@@ -186,7 +186,7 @@ class Executor:
     def _carry_out_all(self, claimed: Sequence[Claimed], now: int) -> ExecutorProgress:
         """The calls side by side, their records in one commit: effects of a batch are of different lanes."""
         assert self.side_by_side is not None
-        known = {effect.key: self._known(effect) for effect in claimed}
+        known = {effect.key: self._states_in_log(effect) for effect in claimed}
         commands = list(self.side_by_side(lambda effect: self._attempted(effect, known[effect.key], now), claimed))
         done = [
             (effect, command)
@@ -210,11 +210,15 @@ class Executor:
                 return self._ungated(effect, known)
             if effect.kind == UNSELECT:
                 return self._unselected(effect)
-            return self._told(effect, known, now) if effect.kind == TELL else self._called(effect, known, now)
+            return (
+                self._report_to_cluster(effect, known, now)
+                if effect.kind == TELL
+                else self._called(effect, known, now)
+            )
         except Exception as error:
             return error
 
-    def _known(self, effect: Claimed) -> dict[str, State]:
+    def _states_in_log(self, effect: Claimed) -> dict[str, State]:
         """What the log knows of the effect's binding and objects."""
         own = () if effect.binding is None else (binding_stream(effect.binding),)
         with self.database.read() as connection:
@@ -239,7 +243,7 @@ class Executor:
         return progress
 
     def _retry(self, effect: Claimed, error: Exception, now: int) -> ExecutorProgress:
-        due = now + max(backoff(effect.attempts), _asked_to_wait(error))
+        due = now + max(backoff(effect.attempts), _retry_after(error))
         message = f"{type(error).__name__}: {error}"
         is_silence = isinstance(error, (UnansweredError, LockLostError))
         most = max(self.max_attempts, UNANSWERED_ATTEMPTS) if is_silence else self.max_attempts
@@ -327,7 +331,7 @@ class Executor:
 
         return self._command(effect, decide)
 
-    def _told(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
+    def _report_to_cluster(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
         (stream,) = effect.data["streams"]
         tell(self.cluster, effect.data, known.get(stream), now, name=self.new_mark()[:16], instance=self.owner)
         return self._command(effect, lambda _: NOTHING)
@@ -378,7 +382,7 @@ class Executor:
     def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
         done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")
         own = () if effect.binding is None else (binding_stream(effect.binding),)
-        streams = (*own, *effect.data["streams"], *_told_in(effect))
+        streams = (*own, *effect.data["streams"], *_scheduled_streams(effect))
         precondition = Precondition(effect=done)
         return Command(
             actor=self.owner, streams=streams, decide=decide, cause=effect.position, precondition=precondition
@@ -398,7 +402,7 @@ def _only_unbound(binding: str, states: States) -> list[str]:
     return [f"volume/{leg.volume}" for leg in legs]
 
 
-def _asked_to_wait(error: Exception) -> int:
+def _retry_after(error: Exception) -> int:
     """The cluster's Retry-After, in microseconds."""
     seconds = error.retry_after if isinstance(error, UnansweredError) else None
     return int((seconds or 0) * SECOND)
@@ -408,7 +412,7 @@ def _leg(effect: Claimed) -> int:
     return int(effect.data.get("leg", 0))
 
 
-def _told_in(effect: Claimed) -> tuple[str, ...]:
+def _scheduled_streams(effect: Claimed) -> tuple[str, ...]:
     """The streams that report the pod's node, for an effect that binds a pod."""
     if effect.kind != BIND_POD:
         return ()
@@ -429,7 +433,7 @@ def _recorded(effect: Claimed, outcome: Outcome | None, states: States, now: int
     recorded, state = record_pod(binding, outcome, states), states.get(binding_stream(binding))
     if not outcome.bound or outcome.stays_free or not recorded.events or not isinstance(state, BindingState):
         return recorded
-    (stream,) = _told_in(effect)
+    (stream,) = _scheduled_streams(effect)
     told = scheduled_event(state.plan, stream, binding=binding, now=rfc3339(now))
     return replace(recorded, events=(told, *recorded.events))
 

@@ -101,7 +101,7 @@ def recover(database: Database, *, owner: str, now: int, dry_run: bool = False) 
     with database.read() as connection:
         report = RecoveryReport(check_head(connection), dry_run)
     if dry_run:
-        _look_at_all(database, report, owner, now)
+        _examine_all(database, report, owner, now)
         return report
     lease = acquire(database, name=LEASE_NAME, holder=owner, now=now, ttl=LEASE_TTL)
     if lease is None:
@@ -109,21 +109,21 @@ def recover(database: Database, *, owner: str, now: int, dry_run: bool = False) 
         return report
     reach("recovery.begun")
     try:
-        _look_at_all(database, report, owner, now)
+        _examine_all(database, report, owner, now)
     finally:
         release(database, lease)
     reach("recovery.done")
     return report
 
 
-def _look_at_all(database: Database, report: RecoveryReport, owner: str, now: int) -> None:
+def _examine_all(database: Database, report: RecoveryReport, owner: str, now: int) -> None:
     after = ""
     with database.read() as connection:
         parked = {effect.binding: effect for effect in parked_effects(connection, limit=EVERY_PARKED)}
         page = open_bindings(connection, limit=PAGE)
     while page:
         for binding in page:
-            recovered = _look_at(database, binding, report.dry_run, owner, now)
+            recovered = _examine(database, binding, report.dry_run, owner, now)
             if recovered is not None and binding in parked:
                 effect = parked[binding]
                 remedy = f"volsched effects retry {effect.key}"
@@ -137,7 +137,7 @@ def _look_at_all(database: Database, report: RecoveryReport, owner: str, now: in
             page = open_bindings(connection, after=after, limit=PAGE)
 
 
-def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: int) -> RecoveredBinding | None:
+def _examine(database: Database, binding: str, dry_run: bool, owner: str, now: int) -> RecoveredBinding | None:
     stream = binding_stream(binding)
     with database.read() as connection:
         states = surroundings(database, connection, [binding])
@@ -201,9 +201,9 @@ class Sweep:
 
     def step(self, now: int) -> int:
         """One sweep; returns how much it set in motion."""
-        return self.look_at_waiting(now) + self.end_parked(now)
+        return self.examine_waiting(now) + self.end_parked(now)
 
-    def look_at_waiting(self, now: int) -> int:
+    def examine_waiting(self, now: int) -> int:
         """Time out overdue bindings, and advance those that can move."""
         with self.database.glance() as connection:
             late = overdue_bindings(connection, now=now, limit=PAGE)

@@ -29,7 +29,7 @@ from volsched.kube.problems import ManifestError
 from volsched.log.commands import ConflictError, Done
 from volsched.log.database import Database
 from volsched.log.events.streams import kind_called
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.objects.rules.field_check import UndecodableError
 from volsched.objects.rules.object_events import AlreadyExistsError, ForbiddenError, NotFoundError
 from volsched.objects.submission import (
@@ -331,7 +331,7 @@ def _submitter(database: Database, verb: str, reason: str | None) -> Submitter:
 
 def _near(database: Database, target: Target) -> str:
     with database.read() as connection:
-        return not_found(look_at_head(connection), kind_called(target.kind.name), target.key)
+        return not_found(view_at_head(connection), kind_called(target.kind.name), target.key)
 
 
 def _code(refusals: Sequence[Exception]) -> Exit:

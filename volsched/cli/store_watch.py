@@ -9,7 +9,7 @@ from volsched.kube.selectors import LabelSelector
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database
 from volsched.log.events.streams import noun_and_key
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.tail import state_as_of, tail
 from volsched.questions.get.object_rows import ObjectRow, state_row
 from volsched.runtime.clock import system_clock
@@ -43,7 +43,7 @@ class StoreWatch:
         noun = self.request.named.noun
         with self.database.read() as connection:
             events = tail(connection, after=position, limit=CHUNK)
-            look = look_at_head(connection)
+            look = view_at_head(connection)
             for stream in dict.fromkeys(it.stream for it in events if noun_and_key(it.stream)[0] == noun):
                 key = noun_and_key(stream)[1]
                 state = look.one(noun, key)

@@ -96,7 +96,7 @@ class InstallationLock:
         was_held = self.is_held()
         try:
             for _ in range(TRIES):
-                if self._look():
+                if self._check_record():
                     break
         except ClusterError as error:
             self.trouble = str(error)
@@ -104,12 +104,12 @@ class InstallationLock:
             _log.error("the lock of this installation is lost, nothing is written any more: %s", self.trouble)
         return 0
 
-    def look_and_hold(self) -> bool:
+    def renew_and_check(self) -> bool:
         """For a process without a thread that renews the lock: it looks just before it acts."""
         self.step()
         return self.is_held()
 
-    def _look(self) -> bool:
+    def _check_record(self) -> bool:
         """Whether the look has ended; False where others changed the record meanwhile, and it is repeated."""
         sent_at = self.monotonic()
         # Our own record is renewed without reading it: a version that is not ours any more is refused.

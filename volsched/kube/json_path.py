@@ -219,7 +219,7 @@ def _chosen(test: str) -> Step:
     if match is None:
         raise JsonPathError(f'"{test[:80]}" is no test; write [?(@.type=="Ready")]')
     path = _path(match["path"])
-    wanted = _wanted(match["value"])
+    wanted = _compared_value(match["value"])
     compare = _COMPARE[match["operator"]] if match["operator"] else None
 
     def holds(value: Any) -> bool:
@@ -234,7 +234,7 @@ def _chosen(test: str) -> Step:
     return step
 
 
-def _wanted(text: str | None) -> Any:
+def _compared_value(text: str | None) -> Any:
     if text is None:
         return None
     try:

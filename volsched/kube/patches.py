@@ -92,13 +92,13 @@ def json_patched(target: Mapping[str, Any], operations: Any) -> Any:
             case "remove":
                 document, _ = _removed(document, path)
             case "replace":
-                _found(document, path)
+                _value_at(document, path)
                 document = _replaced(document, path, deepcopy(operation["value"]))
             case "test":
-                if not _same(_found(document, path), operation["value"]):
+                if not _same(_value_at(document, path), operation["value"]):
                     raise DiffersError(f"operation {number}: the value at {operation['path']} is another one")
             case "copy":
-                source_value = _found(document, _pointer(operation["from"]))
+                source_value = _value_at(document, _pointer(operation["from"]))
                 # Level by level: moves and copies may nest deeper than recursion can go.
                 _refuse_depth(source_value)
                 room -= len(orjson.dumps(source_value))
@@ -141,7 +141,7 @@ def _pointer(text: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
 
 
-def _found(document: Any, path: list[str]) -> Any:
+def _value_at(document: Any, path: list[str]) -> Any:
     for step in path:
         document = document[_place(document, step)]
     return document
@@ -166,7 +166,7 @@ def _place(holder: Any, step: str, *, end: bool = False) -> Any:
 def _added(document: Any, path: list[str], value: Any) -> Any:
     if not path:
         return value
-    holder = _found(document, path[:-1])
+    holder = _value_at(document, path[:-1])
     place = _place(holder, path[-1], end=True)
     if isinstance(holder, list):
         holder.insert(place, value)
@@ -178,7 +178,7 @@ def _added(document: Any, path: list[str], value: Any) -> Any:
 def _replaced(document: Any, path: list[str], value: Any) -> Any:
     if not path:
         return value
-    holder = _found(document, path[:-1])
+    holder = _value_at(document, path[:-1])
     holder[_place(holder, path[-1])] = value
     return document
 
@@ -186,7 +186,7 @@ def _replaced(document: Any, path: list[str], value: Any) -> Any:
 def _removed(document: Any, path: list[str]) -> tuple[Any, Any]:
     if not path:
         raise PatchError("the object as a whole cannot be removed by a patch; delete it")
-    holder = _found(document, path[:-1])
+    holder = _value_at(document, path[:-1])
     return document, holder.pop(_place(holder, path[-1]))
 
 

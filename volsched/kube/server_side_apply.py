@@ -80,10 +80,10 @@ class FieldConflict:
 class ApplyConflictError(Exception):
     def __init__(self, conflicts: Sequence[FieldConflict]) -> None:
         self.conflicts = conflicts
-        super().__init__(_told(conflicts))
+        super().__init__(_conflict_message(conflicts))
 
 
-def _told(conflicts: Sequence[FieldConflict]) -> str:
+def _conflict_message(conflicts: Sequence[FieldConflict]) -> str:
     if len(conflicts) == 1:
         (one,) = conflicts
         return f"Apply failed with 1 conflict: conflict with {one.owner}: {one.field}"

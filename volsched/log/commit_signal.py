@@ -48,19 +48,19 @@ class _File:
 
     def __init__(self, engine: Engine) -> None:
         self._connection = engine.raw_connection()
-        self._seen = self._version()
+        self._last_version = self._version()
         self._look_seconds = LOOK_SECONDS
         (_, _, file), *_ = self._driver.execute("PRAGMA database_list")
         self._writes = _Writes(Path(f"{file}-wal")) if file and sys.platform == "linux" else None
 
     def heard(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
-        while (version := self._version()) == self._seen:
+        while (version := self._version()) == self._last_version:
             left = end - time.monotonic()
             if left <= 0:
                 return False
             self._rest(left)
-        self._seen, self._look_seconds = version, LOOK_SECONDS
+        self._last_version, self._look_seconds = version, LOOK_SECONDS
         return True
 
     def close(self) -> None:

@@ -278,7 +278,7 @@ class Database:
         transaction around it would cost more than the read.
         """
         self.file.check()
-        with _explained(self.engine, self.dialect), self._kept("glance") as connection:
+        with _explained(self.engine, self.dialect), self._kept_connection("glance") as connection:
             yield connection
 
     @contextmanager
@@ -287,7 +287,7 @@ class Database:
         self.file.check()
         with (
             _explained(self.engine, self.dialect),
-            self._kept("write", volsched_write=True) as connection,
+            self._kept_connection("write", volsched_write=True) as connection,
             self.dialect.turn(connection) as turn,
         ):
             self.waits.note(turn)
@@ -317,7 +317,7 @@ class Database:
                 yield connection
 
     @contextmanager
-    def _kept(self, use: str, **options: Any) -> Iterator[Connection]:
+    def _kept_connection(self, use: str, **options: Any) -> Iterator[Connection]:
         if self.file.path is None and self.engine.dialect.name == "sqlite":
             # In memory: SQLAlchemy gives each thread a connection of its own.
             with self.engine.connect() as connection:
@@ -393,7 +393,7 @@ def normal_url(url: str) -> str:
     return parsed.set(drivername=DRIVERS[scheme]).render_as_string(hide_password=False)
 
 
-def _told(kind: type[StoreError], url: str, remedy: str) -> StoreError:
+def _error_with_remedy(kind: type[StoreError], url: str, remedy: str) -> StoreError:
     error = kind(f"{url}: {remedy}")
     error.remedy = remedy
     return error
@@ -412,7 +412,7 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
         cause, url = str(driver_error), engine.url.render_as_string(hide_password=True)
         for words, kind, remedy in MISHAPS:
             if words in cause:
-                raise _told(kind, url, remedy) from error
+                raise _error_with_remedy(kind, url, remedy) from error
         if dialect.is_lost(driver_error):
             # The other connections of the pool go the same way; those in use are returned to the old pool.
             engine.dispose()

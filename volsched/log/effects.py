@@ -174,7 +174,7 @@ def retry_later(
 ) -> Retry:
     """Return an effect whose attempt failed: claimable again at `due`, or parked if that was the last attempt."""
     with database.write_beside_log() as connection:
-        attempts = _attempts_if_held(database, connection, key, fence)
+        attempts = _attempts_if_leased(database, connection, key, fence)
         if attempts is None:
             return Retry.DEPOSED
         if attempts >= max_attempts:
@@ -374,7 +374,7 @@ def _is_left(dialect: Dialect) -> ColumnElement[bool]:
 
 
 @cache
-def _held_in(queues: tuple[str, ...]) -> Select[Any]:
+def _leased_in(queues: tuple[str, ...]) -> Select[Any]:
     query = select(
         effects.c.key, effects.c.fence, effects.c.lease_until, effects.c.lease_length, effects.c.lease_session
     )
@@ -386,10 +386,10 @@ def _abandoned(
 ) -> dict[str, tuple[int, int]]:
     """Keys whose leases have ended early (`log.sessions`), each with its fence and end."""
     observer, place = database.observer, f"{why}/{'/'.join(queues)}"
-    if not observer.may_look(place):
+    if not observer.may_check(place):
         return {}
-    rows = {_seen_as(place, row.key): row for row in database.dialect.run(connection, _held_in(queues))}
-    observer.forget(_seen_as(place, ""), rows.keys())
+    rows = {_observed_name(place, row.key): row for row in database.dialect.run(connection, _leased_in(queues))}
+    observer.forget(_observed_name(place, ""), rows.keys())
     terms = {
         name: LeaseTerm(
             stamp=(row.fence, row.lease_until),
@@ -409,11 +409,11 @@ def _is_free(row: Any, abandoned: Mapping[str, tuple[int, int]], now: int) -> bo
     return same or row.state != EffectState.LEASED or row.lease_until < now
 
 
-def _seen_as(place: str, key: str) -> str:
+def _observed_name(place: str, key: str) -> str:
     return f"effect/{place}/{key}"
 
 
-def _attempts_if_held(database: Database, connection: Connection, key: str, fence: int) -> int | None:
+def _attempts_if_leased(database: Database, connection: Connection, key: str, fence: int) -> int | None:
     query = select(effects.c.attempts).where(
         effects.c.key == key, effects.c.fence == fence, effects.c.state == EffectState.LEASED
     )

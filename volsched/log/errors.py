@@ -93,7 +93,7 @@ class Finding:
             place += f", column {self.column}"
         compared = ""
         if self.expected is not None or self.got is not None:
-            compared = f" (expected {_shown(self.expected)}, got {_shown(self.got)})"
+            compared = f" (expected {_value_text(self.expected)}, got {_value_text(self.got)})"
         return f"{place}: {self.problem}{compared}"
 
     def as_json(self) -> dict[str, Any]:
@@ -113,5 +113,5 @@ def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "nothing" if value is None else str(_plain(value))

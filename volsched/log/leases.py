@@ -106,7 +106,7 @@ def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -
             # Whoever was ahead is gone. At rest there may be no other write for hours, and servers are not ready
             # while the log's time is ahead.
             write(database, connection, begin_batch(database, connection, head, now=now, actor=holder))
-    _tell(database, lease, taken=True, from_holder="" if previous is None else previous.holder)
+    _notify_listeners(database, lease, taken=True, from_holder="" if previous is None else previous.holder)
     return lease
 
 
@@ -132,7 +132,7 @@ def release(database: Database, lease: Lease) -> bool:
         if is_ours:
             _give_up(connection, lease)
     if is_ours:
-        _tell(database, lease, taken=False)
+        _notify_listeners(database, lease, taken=False)
     return is_ours
 
 
@@ -172,7 +172,8 @@ def standings(database: Database, *, now: int, ttl: int = 0) -> list[LeaseStandi
         over = _over(database, connection, held_leases, now=now, ttl=ttl)
     unchanged = database.observer.unchanged_for
     return [
-        LeaseStanding(it, over.get(_seen_as(it.name)), unchanged(_seen_as(it.name)) or 0) for it in held_leases
+        LeaseStanding(it, over.get(_observed_name(it.name)), unchanged(_observed_name(it.name)) or 0)
+        for it in held_leases
     ]
 
 
@@ -180,7 +181,7 @@ def _over(
     database: Database, connection: Connection, held_leases: Iterable[Lease], *, now: int, ttl: int
 ) -> dict[str, Over]:
     terms = {
-        _seen_as(it.name): LeaseTerm(
+        _observed_name(it.name): LeaseTerm(
             stamp=(it.holder, it.epoch, it.until),
             until=it.until,
             length=ttl if it.length is None else it.length,
@@ -191,7 +192,7 @@ def _over(
     return database.observer.look(connection, terms, now=now)
 
 
-def _tell(database: Database, lease: Lease, *, taken: bool, from_holder: str = NOBODY) -> None:
+def _notify_listeners(database: Database, lease: Lease, *, taken: bool, from_holder: str = NOBODY) -> None:
     change = LeaseChange(
         name=lease.name, holder=lease.holder, epoch=lease.epoch, taken=taken, from_holder=from_holder
     )
@@ -199,7 +200,7 @@ def _tell(database: Database, lease: Lease, *, taken: bool, from_holder: str = N
         listener.lease_changed(change)
 
 
-def _seen_as(name: str) -> str:
+def _observed_name(name: str) -> str:
     return f"lease/{name}"
 
 

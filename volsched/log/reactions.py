@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from sqlalchemy import CompoundSelect, Connection, bindparam, select, text, union
 
-from volsched.binding.rules.failures import BindingFailure, kept, told, told_elsewhere
+from volsched.binding.rules.failures import BindingFailure, foreign_pod_notices, kept, told
 from volsched.binding.rules.saga import context_of, fail, goes_on
 from volsched.kube.manifest import claim_of
 from volsched.log import tables
@@ -30,7 +30,9 @@ LATELY = 300 * SECOND
 _notices = tables.notices
 
 
-def tell_failures(database: Database, connection: Connection, batch: Batch, *, actor: str, since: int = 0) -> None:
+def report_failures(
+    database: Database, connection: Connection, batch: Batch, *, actor: str, since: int = 0
+) -> None:
     """For every decision that this transaction gives up: keep the reason with its attempt, and tell the pod."""
     failures = list(_failures(batch, since))
     if not failures:
@@ -47,7 +49,7 @@ def tell_failures(database: Database, connection: Connection, batch: Batch, *, a
         except Exception:
             # The pod's status cannot be extended. The failure is recorded whatever the pod looks like.
             continue
-        batch.take(events, states, told_elsewhere(failure, batch.states))
+        batch.take(events, states, foreign_pod_notices(failure, batch.states))
 
 
 def _failures(batch: Batch, since: int) -> Iterator[tuple[int, BindingFailure]]:
@@ -77,10 +79,10 @@ def _words(connection: Connection, batch: Batch, failures: Iterable[BindingFailu
     stored = [orjson.loads(row.manifest) for row in connection.execute(select_)]
     fresh = (it.manifest for it in batch.states.values() if isinstance(it, ObjectState))
     said = [*stored, *(it for it in fresh if it is not None and it.get("reason") == PROVISIONING_FAILED)]
-    return {binding: found for binding, it in waiting.items() if (found := _last_said(it, said)) is not None}
+    return {binding: found for binding, it in waiting.items() if (found := _last_message(it, said)) is not None}
 
 
-def _last_said(failure: BindingFailure, said: Iterable[Mapping[str, Any]]) -> str | None:
+def _last_message(failure: BindingFailure, said: Iterable[Mapping[str, Any]]) -> str | None:
     leg, since = failure.leg, rfc3339(failure.state.planned_at - LATELY)
     assert leg is not None
     about = [
@@ -150,7 +152,7 @@ def react_to(database: Database, connection: Connection, batch: Batch, react: Re
                 following[f"{BINDING}/{binding}"] = last
         # A binding's result matters only to the bindings that joined it.
         fresh = following
-    tell_failures(database, connection, batch, actor=REACTION, since=since)
+    report_failures(database, connection, batch, actor=REACTION, since=since)
 
 
 def _is_fact(batch: Batch, event: Event) -> bool:

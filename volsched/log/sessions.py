@@ -125,19 +125,19 @@ class _ServerSession:
         self._engine = engine
         self._connection: Any = None
         self._id: int | None = None
-        self._asked = 0.0
+        self._checked_at = 0.0
         self._lock = threading.Lock()
 
     def id(self) -> int | None:
         with self._lock:
             now = time.monotonic()
             try:
-                if self._connection is not None and now - self._asked >= ASK_SECONDS:
+                if self._connection is not None and now - self._checked_at >= ASK_SECONDS:
                     self._connection.execute("SELECT 1")
-                    self._asked = now
+                    self._checked_at = now
                 if self._connection is None:
                     self._begin()
-                    self._asked = now
+                    self._checked_at = now
             except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error):
                 # The caller is about to use the server, and will get the proper error.
                 self._end()
@@ -182,7 +182,7 @@ class _ServerSession:
 #
 # A wrong verdict costs only a change of holder, because of epochs and fences.
 
-LOOK_EVERY = 100_000
+CHECK_EVERY = 100_000
 """Microseconds between two checks of others' claims: most of the time all their holders are alive."""
 
 
@@ -206,7 +206,7 @@ class LeaseTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LastStamp:
     stamp: tuple[object, ...]
     since: int
     renewed: bool
@@ -222,40 +222,40 @@ class Observer:
     session: Session = field(default_factory=NoSession)
     clock: Callable[[], int] = monotonic_clock
     """Monotonic microseconds from an arbitrary start."""
-    _seen: dict[str, _Seen] = field(default_factory=dict)
-    _looked: dict[str, int] = field(default_factory=dict)
+    _stamps: dict[str, _LastStamp] = field(default_factory=dict)
+    _last_checks: dict[str, int] = field(default_factory=dict)
 
     def look(self, connection: Connection, terms: dict[str, LeaseTerm], *, now: int) -> dict[str, Over]:
         """Which of these leases are over, and why."""
-        gone = self._gone(connection, {it.session for it in terms.values() if it.session is not None})
+        gone = self._ended_sessions(connection, {it.session for it in terms.values() if it.session is not None})
         over = {name: self._judge(name, term, gone, now) for name, term in terms.items()}
         return {name: why for name, why in over.items() if why is not None}
 
-    def may_look(self, what: str) -> bool:
+    def may_check(self, what: str) -> bool:
         """Throttles repeated checks."""
         now = self.clock()
-        if what in self._looked and now - self._looked[what] < LOOK_EVERY:
+        if what in self._last_checks and now - self._last_checks[what] < CHECK_EVERY:
             return False
-        self._looked[what] = now
+        self._last_checks[what] = now
         return True
 
     def forget(self, prefix: str, kept: Collection[str]) -> None:
         """Forget observations under these names, except of those that still exist."""
-        for name in [it for it in self._seen if it.startswith(prefix) and it not in kept]:
-            self._seen.pop(name, None)
+        for name in [it for it in self._stamps if it.startswith(prefix) and it not in kept]:
+            self._stamps.pop(name, None)
 
     def unchanged_for(self, name: str) -> int | None:
         """How long we have observed the lease unchanged; None: never observed."""
-        seen = self._seen.get(name)
+        seen = self._stamps.get(name)
         return None if seen is None else self.clock() - seen.since
 
-    def _gone(self, connection: Connection, sessions: set[int]) -> frozenset[int]:
+    def _ended_sessions(self, connection: Connection, sessions: set[int]) -> frozenset[int]:
         return self.session.gone(connection, sessions) if sessions else frozenset()
 
     def _judge(self, name: str, term: LeaseTerm, gone: frozenset[int], now: int) -> Over | None:
-        at, before = self.clock(), self._seen.get(name)
+        at, before = self.clock(), self._stamps.get(name)
         if before is None or before.stamp != term.stamp:
-            before = self._seen[name] = _Seen(term.stamp, at, renewed=before is not None)
+            before = self._stamps[name] = _LastStamp(term.stamp, at, renewed=before is not None)
         if term.session in gone:
             return Over.HOLDER_GONE
         if term.until < now:

@@ -37,7 +37,7 @@ def open_store(url: str, *, name: str = "volsched") -> Database:
             )
             # Another process may be creating the store and have made only its file yet.
             empty = file is not None and not inspect(connection).get_table_names()
-            raise (NoStoreError if empty else NotMigratedError)(f"{_shown(database)}: {problem}; {MIGRATE}")
+            raise (NoStoreError if empty else NotMigratedError)(f"{_url_text(database)}: {problem}; {MIGRATE}")
         # Tables of a newer program are accepted: during an upgrade, both versions work on them. The head records
         # the version from which they are not.
         read_head(connection)
@@ -92,5 +92,5 @@ def _exists(file: Path) -> bool:
         raise StoreError(f"{file} cannot be looked at: {error.strerror}; name another file with --db") from None
 
 
-def _shown(database: Database) -> str:
+def _url_text(database: Database) -> str:
     return database.engine.url.render_as_string(hide_password=True)

@@ -73,7 +73,7 @@ def issue(database: Database, token: StoredToken, *, reason: str | None = None) 
             "fingerprint": fingerprint(token),
             "reason": reason,
         }
-        _say(database, connection, batch, token.issued_by, token.name, "TokenIssued", data)
+        _append_event(database, connection, batch, token.issued_by, token.name, "TokenIssued", data)
         connection.execute(delete(_tokens).where(_tokens.c.name == token.name))
         connection.execute(insert(_tokens).values(_row(token)))
 
@@ -87,7 +87,7 @@ def revoke(database: Database, name: str, *, actor: str, now: int, reason: str |
             raise NoTokenError(f'there is no token "{name}"; see volsched token list')
         if token.revoked_at is not None:
             return False
-        _say(database, connection, batch, actor, name, "TokenRevoked", {"id": token.id, "reason": reason})
+        _append_event(database, connection, batch, actor, name, "TokenRevoked", {"id": token.id, "reason": reason})
         connection.execute(update(_tokens).where(_tokens.c.name == name).values(revoked_at=now))
     return True
 
@@ -155,7 +155,7 @@ def _begin(database: Database, connection: Connection, name: str, actor: str, *,
     return batch
 
 
-def _say(
+def _append_event(
     database: Database,
     connection: Connection,
     batch: Batch,

@@ -85,7 +85,7 @@ class NodeScenes:
             case "volume":
                 return self._users(key)
             case "attachment":
-                return self._look_at_attachment(key)
+                return self._update_attachment(key)
             case _:
                 return []
 
@@ -173,7 +173,7 @@ class NodeScenes:
                 _drop(self._using, use.key, key)
             yield pod.node_name
 
-    def _look_at_attachment(self, name: str) -> list[str]:
+    def _update_attachment(self, name: str) -> list[str]:
         before, after = self._attachments.pop(name, None), self._read(f"attachment/{name}", VolumeAttachment)
         if before is not None:
             _drop(self._attached_to, before.node_name, name)
@@ -257,7 +257,7 @@ class NodeAgent:
             del self._queue[stream]
             self._later.pop(stream, None)
         admitting: dict[str, list[Pod]] = {}
-        deeds = [(stream, command) for stream in batch for command in self._look(stream, admitting, now)]
+        deeds = [(stream, command) for stream in batch for command in self._examine(stream, admitting, now)]
         try:
             outcomes = execute(self.database, [command for _, command in deeds], now=now)
         except Exception:
@@ -275,7 +275,7 @@ class NodeAgent:
         """When a pod ends or a retry is due; None: not before something changes."""
         return 0 if self._queue else min(self._later.values(), default=None)
 
-    def _look(self, stream: str, admitting: dict[str, list[Pod]], now: int) -> Iterator[Command]:
+    def _examine(self, stream: str, admitting: dict[str, list[Pod]], now: int) -> Iterator[Command]:
         noun, key = noun_and_key(stream)
         if noun == "node":
             yield from self._detach(key, now)
@@ -291,7 +291,7 @@ class NodeAgent:
                 if step.seconds is not None:
                     self._later[stream] = now + step.seconds * SECOND
             case Stuck():
-                yield from self._tell(pod, step, now)
+                yield from self._report_stuck(pod, step, now)
             case Reject():
                 yield self._reject(pod, step.message, versions, now)
             case Attach():
@@ -375,7 +375,7 @@ class NodeAgent:
         precondition = Precondition(objects=versions, scan=Scan(self.world.position, outdated))
         return replace(write.command, precondition=precondition)
 
-    def _tell(self, pod: Pod, stuck: Stuck, now: int) -> Iterator[Command]:
+    def _report_stuck(self, pod: Pod, stuck: Stuck, now: int) -> Iterator[Command]:
         if notice_stream("Pod", pod.key, pod.meta.uid, stuck.reason, stuck.message) not in self.world.states:
             yield door.notice(
                 "Pod", pod.key, door.controller(self.owner, now), uid=pod.meta.uid, type_=WARNING,

@@ -166,7 +166,7 @@ def delete(
     return ObjectWrite(kind, key, author, decide)
 
 
-def delete_seen(kind: str, state: ObjectState, author: Author, *, grace: int | None = 0) -> ObjectWrite:
+def delete_unchanged(kind: str, state: ObjectState, author: Author, *, grace: int | None = 0) -> ObjectWrite:
     """Delete the object if it still has the version that was read."""
     manifest = state.manifest or {}
     uid = metadata(manifest).get("uid")

@@ -110,10 +110,10 @@ def _classes(database: Database, connection: Connection, subjects: Sequence[Subj
         if (claim := manifest_of(claims, stream_of(CLAIM, key))) is not None
     }
     classes, _ = load_states(database, connection, list(dict.fromkeys(names.values())))
-    return dict(_found(names, classes))
+    return dict(_existing_manifests(names, classes))
 
 
-def _found(names: Mapping[str, str], classes: Mapping[str, Any]) -> Iterator[tuple[str, Manifest]]:
+def _existing_manifests(names: Mapping[str, str], classes: Mapping[str, Any]) -> Iterator[tuple[str, Manifest]]:
     for key, stream in names.items():
         manifest = manifest_of(classes, stream)
         if manifest is not None:

@@ -34,11 +34,11 @@ from volsched.provisioning.rules import (
     immediate_requirement,
     is_to_be_deleted,
     judge,
-    made_volume,
+    new_volume_manifest,
     selected_node,
     wants_volume,
 )
-from volsched.pv_controller.rules import Held, held_claim, held_class, held_volume
+from volsched.pv_controller.rules import Held, parsed_claim, parsed_class, parsed_volume
 from volsched.pv_controller.rules.bind_writes import with_finalizers, without_selected_node
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import (
@@ -86,11 +86,11 @@ class ProvisionerClient:
 
     def claim(self, key: str) -> Held[Claim] | None:
         manifest = manifest_of(self.world.states, f"claim/{key}")
-        return None if manifest is None else held_claim(manifest)
+        return None if manifest is None else parsed_claim(manifest)
 
     def storage_class(self, name: str) -> Held[StorageClass] | None:
         manifest = manifest_of(self.world.states, f"class/{name}")
-        return None if manifest is None else held_class(manifest)
+        return None if manifest is None else parsed_class(manifest)
 
     def node_labels(self) -> dict[str, dict[str, str]]:
         nodes = ((name, manifest_of(self.world.states, f"node/{name}")) for name in self.names("node"))
@@ -130,25 +130,25 @@ class ExternalVolumes:
     _due: dict[str, int] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
 
-    def look_at(self, names: Iterable[str], now: int) -> None:
+    def schedule(self, names: Iterable[str], now: int) -> None:
         self._due |= dict.fromkeys(names, now)
 
     def step(self, now: int) -> int:
         names = [name for name, due in self._due.items() if due <= now]
         for name in names:
             del self._due[name]
-            self._look_after(name, now)
+            self._examine(name, now)
         return len(names)
 
     def next_due(self) -> int | None:
         return min(self._due.values(), default=None)
 
-    def _look_after(self, name: str, now: int) -> None:
+    def _examine(self, name: str, now: int) -> None:
         state = living(self.client.world.states, f"volume/{name}")
         if state is None or state.manifest is None:
             self._failures.pop(name, None)
             return
-        volume = held_volume(state.manifest)
+        volume = parsed_volume(state.manifest)
         finalizers = guarding(volume.value, driver=self.client.name)
         if is_to_be_deleted(volume.value, driver=self.client.name):
             self._delete(name, state, now)
@@ -172,11 +172,11 @@ class ExternalVolumes:
         except Exception as error:
             refused = DriverRefusal(DriverCode.NOT_GRPC, f"{type(error).__name__}: {error}")
         if refused is not None:
-            self.client.tell(held_volume(manifest), WARNING, VOLUME_FAILED_DELETE, refused.message, now)
+            self.client.tell(parsed_volume(manifest), WARNING, VOLUME_FAILED_DELETE, refused.message, now)
             self._failures[name] = self._failures.get(name, 0) + 1
             self._due[name] = refused.again_at or now + backoff(self._failures[name])
         elif "deletionTimestamp" not in metadata(manifest):
-            deletion = door.delete_seen("PersistentVolume", state, self._author(now))
+            deletion = door.delete_unchanged("PersistentVolume", state, self._author(now))
             self.client.has_written(deletion.command, now)
         else:
             left = [it for it in metadata(manifest)["finalizers"] if it != EXTERNAL_PROVISIONER_FINALIZER]
@@ -247,7 +247,7 @@ class External:
             if noun == "claim":
                 self._claims[key] = None
             elif noun == "volume":
-                self._volumes.look_at([key], now)
+                self._volumes.schedule([key], now)
             elif noun == "class":
                 self._reconsider(key, now)
                 # Claims that lacked the class do not change when it is created.
@@ -257,7 +257,7 @@ class External:
         if now >= self._resync_at:
             self._resync_at = now + RESYNC
             self._claims |= dict.fromkeys(self._client.names("claim"))
-            self._volumes.look_at(self._client.names("volume"), now)
+            self._volumes.schedule(self._client.names("volume"), now)
         self._take_up(now)
         due = [uid for uid, work in self._works.items() if work.not_before <= now]
         for uid in due:
@@ -390,7 +390,7 @@ class External:
         """Repeated until saved: a volume without an object would never be deleted."""
         assert work.created is not None
         options: Sequence[str] = work.storage_class.manifest.get("mountOptions") or ()
-        volume = made_volume(
+        volume = new_volume_manifest(
             work.claim.value, work.storage_class.value, work.created, driver=self.name, mount_options=options
         )
         author = door.controller(self._client.actor, now)

@@ -91,9 +91,9 @@ class Keeper:
         for stream in streams:
             noun, key = noun_and_key(stream)
             if noun in _CONCERNS:
-                changed |= self._look(noun, stream, key)
+                changed |= self._update_object(noun, stream, key)
             elif noun == "claim":
-                self._look_at_claim(stream)
+                self._update_claim(stream)
                 self._look_at_suspects = True
         if changed:
             self._publish_at = 0
@@ -130,7 +130,7 @@ class Keeper:
 
     # --- learning ---------------------------------------------------------------------------------------
 
-    def _look(self, noun: str, stream: str, key: str) -> bool:
+    def _update_object(self, noun: str, stream: str, key: str) -> bool:
         known, state = self._known[noun], living(self.world.states, stream)
         if state is not None and not _CONCERNS[noun](state.manifest or {}, self.storages):
             state = None
@@ -138,7 +138,7 @@ class Keeper:
         if state is not None:
             known[key] = state
         if noun == "volume":
-            self._look_at_volume(key, before, state)
+            self._update_volume(key, before, state)
         elif noun == "node":
             if before is not None and state is not None and _labels(before.manifest) == _labels(state.manifest):
                 # Heartbeats are irrelevant here.
@@ -146,7 +146,7 @@ class Keeper:
             self._nodes = None
         return before is not state
 
-    def _look_at_volume(self, name: str, before: ObjectState | None, after: ObjectState | None) -> None:
+    def _update_volume(self, name: str, before: ObjectState | None, after: ObjectState | None) -> None:
         for state in (before, after):
             manifest = {} if state is None else state.manifest or {}
             maker = annotations(manifest).get(PROVISIONED_BY)
@@ -202,7 +202,7 @@ class Keeper:
                 yield door.update(kind, changed, door.controller(self.owner, now), seen=state).command
         for place, state in known.items():
             if place not in wanted:
-                yield door.delete_seen(
+                yield door.delete_unchanged(
                     KIND_OF_NOUN[place[0]].name, state, door.controller(self.owner, now)
                 ).command
 
@@ -232,7 +232,7 @@ class Keeper:
         (outcome,) = execute(self.database, [command], now=now)
         return isinstance(outcome, Done)
 
-    def _look_at_claim(self, stream: str) -> None:
+    def _update_claim(self, stream: str) -> None:
         found = self.world.read(stream)
         claim = None if found is None else found[1]
         if isinstance(claim, Claim) and claim.volume_name in ("", provisioned_name(claim)):

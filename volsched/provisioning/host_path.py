@@ -18,7 +18,7 @@ from volsched.kube.meta import HOSTNAME
 from volsched.kube.storage import FILESYSTEM
 from volsched.provisioning.protocol import Manifest, Surroundings, Unfinished
 from volsched.provisioning.rules import NO_SELECTOR
-from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, held_claim
+from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, parsed_claim
 
 HOST_PATH = "volsched.io/host-path"
 RECORDS = ".made"
@@ -46,7 +46,7 @@ class HostPath:
         self.root = self.root.resolve()
 
     def provision(self, request: Provision, now: int) -> Manifest | Unfinished:  # noqa: ARG002 - takes no time
-        claim = held_claim(request.claim).value
+        claim = parsed_claim(request.claim).value
         if claim.selector is not None:
             raise PluginError(NO_SELECTOR)
         if claim.mode != FILESYSTEM:

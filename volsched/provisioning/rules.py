@@ -284,7 +284,7 @@ def wants_volume(
     return storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER or selected_node(claim) != ""
 
 
-def made_volume(
+def new_volume_manifest(
     claim: Claim, storage_class: StorageClass, created: Created, *, driver: str, mount_options: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The volume's object. No phase and no claim's volumeName: the PV controller completes the binding."""

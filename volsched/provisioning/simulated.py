@@ -25,7 +25,7 @@ from volsched.provisioning.rules import (
     term_text,
     terms_of,
 )
-from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, held_claim, held_class
+from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, parsed_claim, parsed_class
 from volsched.runtime.clock import SECOND
 
 # The class parameters of simulated storage.
@@ -327,10 +327,10 @@ ASK_AGAIN = 1 * SECOND
 class Simulated:
     driver: Driver = field(default_factory=Array)
     plugin: VolumePlugin = field(default_factory=lambda: VolumePlugin(name=SIMULATED, mount_options=True))
-    _seen: Surroundings = field(default_factory=Surroundings)
+    _surroundings: Surroundings = field(default_factory=Surroundings)
 
     def provision(self, request: Provision, now: int) -> Manifest | Unfinished:
-        claim, storage_class = held_claim(request.claim).value, held_class(request.storage_class).value
+        claim, storage_class = parsed_claim(request.claim).value, parsed_class(request.storage_class).value
         if claim.selector is not None:
             raise PluginError(NO_SELECTOR)
         call = CreateVolume(
@@ -373,7 +373,7 @@ class Simulated:
         )
 
     def observe(self, surroundings: Surroundings) -> None:
-        self._seen = surroundings
+        self._surroundings = surroundings
         self.driver.observe(surroundings)
 
     def capacities(self) -> Sequence[Manifest]:
@@ -387,8 +387,8 @@ class Simulated:
 
     def _requirement(self, request: Provision) -> TopologyRequirement:
         """With one domain the scheduler has applied the class already; several are restricted by it here."""
-        claim, storage_class = held_claim(request.claim).value, held_class(request.storage_class).value
-        nodes = [node["metadata"].get("labels") or {} for node in self._seen.nodes]
+        claim, storage_class = parsed_claim(request.claim).value, parsed_class(request.storage_class).value
+        nodes = [node["metadata"].get("labels") or {} for node in self._surroundings.nodes]
         allowed = storage_class.allowed_topologies
         try:
             wanted = read_parameters(storage_class.parameters)

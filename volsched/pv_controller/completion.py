@@ -23,7 +23,7 @@ from volsched.pv_controller.rules import (
     Held,
     SyncError,
     drive,
-    held_class,
+    parsed_class,
     protect_claim,
     sync_claim,
 )
@@ -69,7 +69,7 @@ class LegCompletion:
     def _class(self, stream: str, state: ObjectState) -> Held[StorageClass]:
         known = self._classes.get(stream)
         if known is None or known[0] != state.rv:
-            known = self._classes[stream] = state.rv, held_class(versioned(state))
+            known = self._classes[stream] = state.rv, parsed_class(versioned(state))
         return known[1]
 
 

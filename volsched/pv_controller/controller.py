@@ -107,7 +107,7 @@ class Controller:
             known,
             new_uid=self.new_uid,
             said=self._said,
-            look_again=self._look_later,
+            sync_later=self._sync_later,
             in_doubt=self._keeper.suspect,
         )
 
@@ -119,7 +119,7 @@ class Controller:
             noun, key = noun_and_key(stream)
             kind = KIND_OF_NOUN[noun].name if noun in KIND_OF_NOUN else ""
             if kind in KINDS_SEEN:
-                self._look(kind, key)
+                self._update_object(kind, key)
 
     def step(self, now: int) -> int:
         """Sync a batch of queued objects; returns how many were synced."""
@@ -225,7 +225,7 @@ class Controller:
             resting = list(islice(self._turns, TURN))
         return [*self._restless, *resting]
 
-    def _look(self, kind: str, key: str) -> None:
+    def _update_object(self, kind: str, key: str) -> None:
         stream = stream_of(kind, key)
         state, parsed = self.world.states.get(stream), self.world.read(stream)
         if isinstance(state, ObjectState) and state.manifest is not None and parsed is not None:
@@ -295,7 +295,7 @@ class Controller:
             if claim is not None and claim.meta.being_deleted:
                 self._queue[CLAIM, use.key] = None
 
-    def _look_later(self, key: Key, at: int) -> None:
+    def _sync_later(self, key: Key, at: int) -> None:
         self._later[key] = min(at, self._later.get(key, at))
 
     def _sync(self, key: Key, now: int) -> Sync | None:
@@ -373,7 +373,7 @@ class Controller:
         kind = KIND_OF_NOUN[noun].name
         self._caches.drop(kind, key)
         self._versions.pop((kind, key), None)
-        self._look(kind, key)
+        self._update_object(kind, key)
 
 
 def _claims_first(key: Key) -> bool:

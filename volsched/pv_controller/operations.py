@@ -33,8 +33,8 @@ from volsched.pv_controller.rules import (
     SyncError,
     UnfinishedError,
     Update,
-    held_claim,
-    held_volume,
+    parsed_claim,
+    parsed_volume,
 )
 from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
 from volsched.runtime.clock import MILLISECOND, SECOND
@@ -45,7 +45,7 @@ from volsched.runtime.clock import MILLISECOND, SECOND
 
 PluginCall = Provision | DeleteAsset | Recycle
 StoreCall = Update | Create | Delete | LiveGet
-_HELD = {CLAIM: held_claim, VOLUME: held_volume}
+_HELD = {CLAIM: parsed_claim, VOLUME: parsed_volume}
 
 
 def store_command(
@@ -103,7 +103,7 @@ def ask(provisioner: Provisioner, request: PluginCall, now: int) -> Any:
 def _volume(answer: Any, request: Provision) -> Any:
     """Validates a provisioner's answer, which may be anything."""
     try:
-        held_volume({**answer, "metadata": {**(answer.get("metadata") or {}), "name": request.volume_name}})
+        parsed_volume({**answer, "metadata": {**(answer.get("metadata") or {}), "name": request.volume_name}})
         return {**answer, "spec": {**answer["spec"]}}
     except (ValidationError, TypeError, KeyError, AttributeError, ValueError) as error:
         raise PluginError(f"{request.plugin} answered what is not a volume: {error}") from error
@@ -214,7 +214,7 @@ class Operations:
     provisioners: Mapping[str, Provisioner]
     new_uid: Callable[[], str]
     said: Said
-    look_again: Callable[[Key, int], None]
+    sync_later: Callable[[Key, int], None]
     """Schedules a sync of the object at that time."""
     in_doubt: Callable[[str], None]
     """Reports that storage may be left behind for a volume of that name."""
@@ -228,7 +228,7 @@ class Operations:
         if running is not None:
             running.wanted_again = True
         elif backoff is not None and now < backoff.until:
-            self.look_again(key, backoff.until)
+            self.sync_later(key, backoff.until)
         else:
             self._running[start.name] = _Running(start.name, key, start.operation)
 
@@ -281,7 +281,7 @@ class Operations:
                 self._notices.append(request)
                 running.answer(None)
             elif isinstance(request, Enqueue):
-                self.look_again((request.kind, request.key), now)
+                self.sync_later((request.kind, request.key), now)
                 running.answer(None)
             elif isinstance(request, Pause):
                 running.answer(None)
@@ -317,7 +317,7 @@ class Operations:
         self._backoffs.pop(running.name, None)
         if running.wanted_again:
             # A sync wanted the operation while it ran.
-            self.look_again(running.key, now)
+            self.sync_later(running.key, now)
 
     def _back_off(self, running: _Running, now: int) -> None:
         del self._running[running.name]
@@ -326,7 +326,7 @@ class Operations:
         before = self._backoffs.get(running.name)
         wait = FIRST_BACKOFF if before is None else min(before.wait * 2, LONGEST_BACKOFF)
         self._backoffs[running.name] = _Backoff(running.key, wait, now + wait)
-        self.look_again(running.key, now + wait)
+        self.sync_later(running.key, now + wait)
 
     def _abandon(self, running: _Running, now: int) -> None:
         """A precondition no longer holds: sync the object again."""
@@ -334,7 +334,7 @@ class Operations:
         del self._running[running.name]
         if running.making:
             self.in_doubt(running.making)
-        self.look_again(running.key, now)
+        self.sync_later(running.key, now)
 
     # --- the provisioner --------------------------------------------------------------------------------
 

@@ -57,10 +57,10 @@ class QuestionContext:
         if self.present is not None:
             yield self.present
             return
-        from volsched.log.reads.as_of import look_at_head
+        from volsched.log.reads.as_of import view_at_head
 
         with self.database.read() as connection:
-            yield look_at_head(connection)
+            yield view_at_head(connection)
 
     @contextmanager
     def window(self, parameters: "WindowParameters") -> Iterator[tuple["Connection", "Window"]]:

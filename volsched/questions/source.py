@@ -26,7 +26,7 @@ from volsched.questions.explain.explain import explain_pod, redacted
 from volsched.questions.explain.planned_pods import planned_objects, planning_set, set_among, stored_set
 from volsched.questions.explain.remedies import failure_remedies
 from volsched.questions.explain.stored_decisions import attempts_at, last_attempt, repeated_failures
-from volsched.questions.history.moments import look_in, position_of
+from volsched.questions.history.moments import position_of, view_in
 from volsched.questions.refusals import QuestionError, UnknownError
 from volsched.questions.simulate.changes import index_of, lay_over
 from volsched.questions.simulate.simulate import (
@@ -92,7 +92,7 @@ def states_as_of(database: Database, as_of: str, *, now: int) -> dict[str, State
     """All objects that decisions depend on, and the bindings under way, as they were."""
     nouns = [noun for noun, kind in KIND_OF_NOUN.items() if kind.value in FIELD_OF]
     with database.read() as connection:
-        look, _ = look_in(connection, as_of, now=now)
+        look, _ = view_in(connection, as_of, now=now)
         return {f"{noun}/{key}": state for noun in (*nouns, BINDING) for key, state in look.every(noun)}
 
 

@@ -86,17 +86,17 @@ class LogLines:
         root = logging.getLogger(ROOT)
         if root.isEnabledFor(logging.DEBUG):
             for event in commit.events:
-                self._say(detail_of(event))
+                self._emit(detail_of(event))
         if root.isEnabledFor(logging.WARNING):
             for line in lines_of(commit):
-                self._say(line)
+                self._emit(line)
             if commit.seconds >= self._slow_seconds:
-                self._say(slow_line(commit))
+                self._emit(slow_line(commit))
 
     def lease_changed(self, change: LeaseChange) -> None:
-        self._say(lease_line(change))
+        self._emit(lease_line(change))
 
-    def _say(self, line: LogLine) -> None:
+    def _emit(self, line: LogLine) -> None:
         logger = self._loggers.get(line.logger)
         if logger is None:
             logger = self._loggers[line.logger] = logging.getLogger(f"{ROOT}.{line.logger}")

@@ -25,7 +25,7 @@ NOBODY = ""
 
 
 @dataclass(slots=True)
-class _Held:
+class _Hold:
     binding: str
     capacity: str
     bytes: int
@@ -45,7 +45,7 @@ class CapacityLedger:
     room_of_others: Callable[[str], PromisedCapacity | None]
     """The room that a claim (by key) takes for which another scheduler chose a node; None: none that is known."""
     hold: int = HOLD_AT_MOST
-    _holds: dict[str, _Held] = field(default_factory=dict)
+    _holds: dict[str, _Hold] = field(default_factory=dict)
     """By the claim's uid: a claim gets one volume, however many plans it is in."""
     _alone: dict[str, str] = field(default_factory=dict)
     """Claims that were promised room without a pod or by another scheduler, by key, with their uids."""
@@ -58,7 +58,7 @@ class CapacityLedger:
         for claim_uid, leg in wanted.items():
             hold = self._holds.get(claim_uid)
             if hold is None or (hold.binding != binding and leg.owner):
-                self._hold(claim_uid, _Held(binding, leg.capacity or "", leg.bytes or 0))
+                self._hold(claim_uid, _Hold(binding, leg.capacity or "", leg.bytes or 0))
         for leg in () if before is None else before.legs:
             hold = self._holds.get(leg.claim_uid)
             if hold is not None and hold.binding == binding and leg.claim_uid not in wanted:
@@ -72,7 +72,7 @@ class CapacityLedger:
     def look(self, noun: str, key: str) -> None:
         """A volume, a claim or a capacity object may have changed."""
         if noun == "claim":
-            self._look_at_claim(key)
+            self._update_claim(key)
             return
         if not self._holds:
             return
@@ -90,7 +90,7 @@ class CapacityLedger:
             hold_of_claim.appeared_at = state.rv
             self.look("capacity", hold_of_claim.capacity)
 
-    def _look_at_claim(self, key: str) -> None:
+    def _update_claim(self, key: str) -> None:
         """If a claim is bound already, only `recall` can tell whether its use is still unpublished."""
         state = living(self.world.states, f"claim/{key}")
         manifest: Mapping[str, Any] = {} if state is None else state.manifest or {}
@@ -114,12 +114,12 @@ class CapacityLedger:
                 self._unplaced.add(key)
                 return
             self._alone[key] = uid(manifest)
-            self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes))
+            self._hold(uid(manifest), _Hold(NOBODY, room.capacity, room.bytes))
 
     def expire(self, now: int) -> None:
         """Release what was held long enough, and hold what could not be placed before."""
         for key in tuple(self._unplaced):
-            self._look_at_claim(key)
+            self._update_claim(key)
         for claim_uid, hold in tuple(self._holds.items()):
             if hold.closed and hold.until is None:
                 hold.until = now + self.hold
@@ -133,8 +133,8 @@ class CapacityLedger:
         with self.world.database.read() as connection:
             promised = promised_since(connection, now - self.hold)
         for it in promised:
-            if it.claim_uid not in self._holds and not self._is_published(it) and self._is_asked_for(it):
-                self._hold(it.claim_uid, _Held(it.binding, it.capacity, it.bytes, it.appeared_at, closed=True))
+            if it.claim_uid not in self._holds and not self._is_published(it) and self._is_requested(it):
+                self._hold(it.claim_uid, _Hold(it.binding, it.capacity, it.bytes, it.appeared_at, closed=True))
         since = rfc3339(now - self.hold)
         for stream in [stream for stream in self.world.states if stream.startswith("claim/")]:
             self._recall_alone(stream, since)
@@ -151,30 +151,30 @@ class CapacityLedger:
             return
         published = living(self.world.states, f"capacity/{room.capacity}")
         if published is None or published.rv < volume.rv:
-            self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes, volume.rv, closed=True))
+            self._hold(uid(manifest), _Hold(NOBODY, room.capacity, room.bytes, volume.rv, closed=True))
 
     def _is_published(self, it: Promised) -> bool:
         state = living(self.world.states, f"capacity/{it.capacity}")
         return state is not None and it.appeared_at is not None and state.rv > it.appeared_at
 
-    def _close(self, leg: LegState, hold: _Held) -> None:
+    def _close(self, leg: LegState, hold: _Hold) -> None:
         """The leg has ended. A claim without a selected node gets no volume; any other may still get one."""
         hold.closed = True
-        if hold.settled or not self._is_asked_for(leg):
+        if hold.settled or not self._is_requested(leg):
             self._drop(leg.claim_uid)
 
-    def _is_asked_for(self, leg: LegState | Promised) -> bool:
+    def _is_requested(self, leg: LegState | Promised) -> bool:
         claim = living(self.world.states, f"claim/{leg.claim}")
         if claim is None or claim.manifest is None or uid(claim.manifest) != leg.claim_uid:
             return False
         return bool(spec(claim.manifest).get("volumeName")) or SELECTED_NODE in annotations(claim.manifest)
 
-    def _hold(self, claim_uid: str, hold: _Held) -> None:
+    def _hold(self, claim_uid: str, hold: _Hold) -> None:
         self._drop(claim_uid)
         self._holds[claim_uid] = hold
         self.change(claim_uid, hold.capacity, hold.bytes)
 
-    def _settle(self, claim_uid: str, hold: _Held) -> None:
+    def _settle(self, claim_uid: str, hold: _Hold) -> None:
         if not hold.settled:
             hold.settled = True
             self.change(claim_uid, hold.capacity, -hold.bytes)

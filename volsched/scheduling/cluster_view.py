@@ -107,7 +107,7 @@ class Picture:
         for stream in touched:
             noun, key = noun_and_key(stream)
             if noun in NOUNS:
-                self._look(stream, noun, key)
+                self._update_object(stream, noun, key)
             if noun in ("volume", "capacity", "claim"):
                 self._capacity_ledger.look(noun, key)
 
@@ -196,7 +196,7 @@ class Picture:
         imagined = sum(room.bytes for room in self._imagined.values() if room.capacity == capacity)
         self.index.reserve(capacity, self._reserved.get(capacity, 0) + imagined)
 
-    def _look(self, stream: str, noun: str, key: str) -> None:
+    def _update_object(self, stream: str, noun: str, key: str) -> None:
         state, parsed = self.world.states.get(stream), self.world.read(stream)
         if not isinstance(state, ObjectState) or parsed is None:
             self._shown.pop(stream, None)

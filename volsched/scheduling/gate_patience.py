@@ -6,7 +6,7 @@ A gated pod is invisible to autoscalers. Without a gate kube-scheduler calls it 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from volsched.binding.rules.foreign_notice import tell_effect, ungate_effect
+from volsched.binding.rules.foreign_notice import notice_effect, ungate_effect
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.fold import NOTHING, Decision, States, living
@@ -32,7 +32,7 @@ class GatePatience:
     def update(self, streams: Iterable[str], now: int) -> None:
         for stream in streams:
             if stream.startswith("pod/"):
-                self._look(stream.removeprefix("pod/"), now)
+                self._update_pod(stream.removeprefix("pod/"), now)
 
     def step(self, now: int) -> int:
         late = [
@@ -50,7 +50,7 @@ class GatePatience:
         first = min(unplanned, default=None)
         return None if first is None else first + self.patience_seconds * SECOND
 
-    def _look(self, key: str, now: int) -> None:
+    def _update_pod(self, key: str, now: int) -> None:
         pod = self.picture.index.snapshot.pods.get(key)
         if pod is None or not wants_volumes(pod, self.gate):
             self._waiting.pop(key, None)
@@ -64,7 +64,7 @@ class GatePatience:
             pod = living(states, f"pod/{key}")
             if pod is None or pod.assumed is not None:
                 return NOTHING
-            notice = tell_effect(
+            notice = notice_effect(
                 f"gate/{uid}", kind="Pod", key=key, uid=uid, type_="Warning", reason=GIVEN_UP, message=reason
             )
             return Decision(effects=(ungate_effect(key, uid, reason), notice))

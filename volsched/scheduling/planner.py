@@ -14,7 +14,7 @@ from volsched.log.events.fold import Decision, ObjectState, States, origin_versi
 from volsched.runtime.clock import SECOND
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, constraints_of
-from volsched.scheduling.rules.attempts import attempt_made
+from volsched.scheduling.rules.attempts import event_of_attempt
 from volsched.scheduling.rules.cycle import Attempt
 from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity
 from volsched.scheduling.rules.volume_filter import AssumedDecision, AssumedVolume
@@ -79,7 +79,7 @@ def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[
 
     `earlier` are the plans of the same batch that the picture showed when this one was decided.
     """
-    attempt_event = attempt_made(entry.pod, entry.attempt, entry.plan.binding, entry.plan.decided_at, decider)
+    attempt_event = event_of_attempt(entry.pod, entry.attempt, entry.plan.binding, entry.plan.decided_at, decider)
     company = {it.plan.pod: it.plan.node for it in earlier} if counts_on_others(entry.pod) else {}
 
     def decide(states: States) -> Decision:

@@ -36,13 +36,13 @@ from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture, read_object
 from volsched.scheduling.index import Index
 from volsched.scheduling.planner import Planned, bind_seconds, decider, plan_command, plan_for
-from volsched.scheduling.rules.attempts import attempt_made, message_of
+from volsched.scheduling.rules.attempts import event_of_attempt, message_of
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 from volsched.scheduling.rules.cycle import Attempt, attempt
 from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, nodes_to_avoid
 from volsched.scheduling.rules.status import AttemptError, Code, Status
 from volsched.scheduling.rules.volume_filter import assume_pod_volumes, not_ready
-from volsched.scheduling.unschedulable import ToldReasons, telling_again
+from volsched.scheduling.unschedulable import ReportedReason, repetition
 
 # One at a time, on a picture that follows the log; threads of a caller wait for each other. A plan that lost a
 # race against another writer is decided again.
@@ -134,12 +134,12 @@ class Reserver:
 
     def renew(self, binding: str, *, seconds: int, actor: str, now: int) -> None:
         until = now + seconds * SECOND
-        self._say(binding, actor, lambda states: reservations.renew(binding, states, now=now, until=until))
+        self._append(binding, actor, lambda states: reservations.renew(binding, states, now=now, until=until))
 
     def cancel(self, binding: str, *, reason: str, actor: str) -> None:
         self.append(cancelling(self.database, binding, reason=reason, actor=actor))
 
-    def _say(self, binding: str, actor: str, decide: Callable[[States], Decision]) -> None:
+    def _append(self, binding: str, actor: str, decide: Callable[[States], Decision]) -> None:
         self.append(_command_about(self.database, binding, actor, decide))
 
     def _repeated(self, request: ReservationRequest) -> str | None:
@@ -232,11 +232,11 @@ class Reserver:
         same = last is not None and (last.pod_uid, last.decider) == (pod.meta.uid, who)
         if last is not None and same and from_json(last.detail).get("message") == said:
             self.append(
-                telling_again(ToldReasons(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at)
+                repetition(ReportedReason(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at)
             )
             return ReservationRefused(str(last.id), said)
         refusal = replace(refusal, in_full=self.picture.index.in_full(pod, refusal))
-        made = attempt_made(pod, refusal, self.new_id(), decided_at, who)
+        made = event_of_attempt(pod, refusal, self.new_id(), decided_at, who)
         self.append(Command(actor=actor, streams=(made.stream,), decide=lambda _: Decision(events=(made,))))
         return ReservationRefused(made.stream.partition("/")[2], said)
 
@@ -305,7 +305,7 @@ def choose_now(
     if owner is not None:
         raise InFlightError(f'claim "{claim}" is being bound by binding {owner}; see volsched recover')
     choice = choose(picture.index.snapshot, claim, node, profile=configuration.profile)
-    if origin_version(_held(picture, choice.written)) is not None:
+    if origin_version(_object_state(picture, choice.written)) is not None:
         raise NotToBeBoundError(
             f'claim "{claim}" lives in another cluster and is written only there; bind it there'
         )
@@ -337,14 +337,14 @@ def binding_alone(picture: Picture, choice: NodeChoice, *, actor: str, reason: s
         decide=decide,
         precondition=Precondition(
             # Versions of streams, not of objects: an assumption made since counts too.
-            versions={stream: _held(picture, stream).version for stream in streams},
+            versions={stream: _object_state(picture, stream).version for stream in streams},
             # Concurrent requests of one caller share an actor: the other request must not count as our own.
             scan=Scan(picture.world.position, outdated, knows_own=False),
         ),
     )
 
 
-def _held(picture: Picture, stream: str) -> ObjectState:
+def _object_state(picture: Picture, stream: str) -> ObjectState:
     state = picture.world.states[stream]
     assert isinstance(state, ObjectState)
     return state

@@ -29,11 +29,11 @@ from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.status import AttemptError, Code, Status
 from volsched.scheduling.rules.volume_filter import assume_pod_volumes, not_ready
 from volsched.scheduling.unschedulable import (
-    ToldReasons,
-    ask_back,
+    ReportedReason,
     claims_worth_asking,
-    telling_again,
-    telling_pod,
+    refusal_report,
+    repetition,
+    request_rollbacks,
 )
 
 _log = logging.getLogger("volsched.scheduler")
@@ -50,7 +50,7 @@ _VOLUMES = frozenset({VOLUME_BINDING})
 class _Refused:
     pod: Pod
     attempt: Attempt
-    told: ToldReasons
+    told: ReportedReason
     repeated: bool
     commands: list[Command]
     """The first reports the reason on the pod; any others request a rollback of its claims."""
@@ -73,15 +73,15 @@ class Scheduler:
     """Carries plans out in their own transaction, as far as they can be."""
     _halvings: int = 0
     """How often the batch is halved at present."""
-    _told: dict[str, ToldReasons] = field(default_factory=dict)
-    _untold: set[str] = field(default_factory=set)
+    _reported: dict[str, ReportedReason] = field(default_factory=dict)
+    _unreported: set[str] = field(default_factory=set)
     """Pods on which the last report of the reason could not be written."""
 
     def update(self, streams: Iterable[str], now: int) -> None:
         """Queue what has changed in the world; the picture was updated before."""
         for stream in streams:
             if stream.startswith("pod/"):
-                self._look(stream.removeprefix("pod/"), now)
+                self._update_pod(stream.removeprefix("pod/"), now)
         self._hear(now)
 
     def step(self, now: int) -> int:
@@ -104,7 +104,7 @@ class Scheduler:
                 else:
                     refused.append(decided)
             # Before the plans: a claim with a rollback request cannot be planned in the same step.
-            untold = self._tell(refused, now)
+            untold = self._write_reports(refused, now)
             if planned:
                 reach("scheduler.decided")
                 self._commit(planned, now)
@@ -134,14 +134,14 @@ class Scheduler:
 
     def waiting(self) -> Mapping[str, str]:
         """Pods that found no node, and why."""
-        return {key: told.said for key, told in self._told.items()}
+        return {key: told.said for key, told in self._reported.items()}
 
-    def _look(self, key: str, now: int) -> None:
+    def _update_pod(self, key: str, now: int) -> None:
         pod = self.picture.index.snapshot.pods.get(key)
-        told = self._told.get(key)
+        told = self._reported.get(key)
         if told is not None and (pod is None or pod.meta.uid != told.uid or pod.node_name):
             # Gone, recreated under the same name, or placed: the reported reason is void.
-            del self._told[key]
+            del self._reported[key]
         if pod is not None and key in self.picture.planned:
             self.queue.planned(pod)
         elif pod is not None and (
@@ -150,7 +150,7 @@ class Scheduler:
             self.queue.offer(pod, now)
         else:
             self.queue.forget(key)
-            self._untold.discard(key)
+            self._unreported.discard(key)
 
     def _hear(self, now: int) -> None:
         """Pass changes of the picture to the queue, and record further ones only while pods wait."""
@@ -203,19 +203,19 @@ class Scheduler:
 
     def _refuse(self, pod: Pod, decision: Attempt, avoid: frozenset[str], now: int) -> _Refused:
         """Store the reason, and request a rollback of claims if that helps; repeated answers are only counted."""
-        decided_at, before, said = self.picture.world.position, self._told.get(pod.key), message_of(decision)
+        decided_at, before, said = self.picture.world.position, self._reported.get(pod.key), message_of(decision)
         index = self.picture.index
         wanted = claims_worth_asking(index, pod, said, avoid=avoid)
-        requests = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
+        requests = request_rollbacks(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
         if before is not None and before.said == said and not before.is_due(now):
             return _Refused(pod, decision, before, True, [self._again(before, decided_at), *requests])
         decision = replace(decision, in_full=index.in_full(pod, decision, avoid=avoid))
         claims = claims_kept(decision)
         if before is not None and (before.said, before.claims) == (said, claims):
-            known = replace(before, looked_at=now)
+            known = replace(before, computed_at=now)
             return _Refused(pod, decision, known, True, [self._again(before, decided_at), *requests])
-        reasons = ToldReasons(pod.meta.uid, self.new_id(), said, claims, now)
-        telling = telling_pod(
+        reasons = ReportedReason(pod.meta.uid, self.new_id(), said, claims, now)
+        telling = refusal_report(
             pod,
             decision,
             id_=reasons.attempt,
@@ -227,10 +227,10 @@ class Scheduler:
         )
         return _Refused(pod, decision, reasons, False, [telling, *requests])
 
-    def _again(self, told: ToldReasons, decided_at: int) -> Command:
-        return telling_again(told, actor=self.owner, decided_at=decided_at)
+    def _again(self, told: ReportedReason, decided_at: int) -> Command:
+        return repetition(told, actor=self.owner, decided_at=decided_at)
 
-    def _tell(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
+    def _write_reports(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
         """Write the reports; returns the pods whose report failed."""
         outcomes = iter(
             execute(self.database, [command for entry in refused for command in entry.commands], now=now)
@@ -255,12 +255,12 @@ class Scheduler:
             self._hear(now)
             if key in untold:
                 # Forget an attempt that was not stored; otherwise the next one would only be counted.
-                self._told.pop(key, None)
-                self.queue.failed(key, now, awaited=key not in self._untold)
-                self._untold.add(key)
+                self._reported.pop(key, None)
+                self.queue.failed(key, now, awaited=key not in self._unreported)
+                self._unreported.add(key)
                 continue
-            self._told[key] = entry.told
-            self._untold.discard(key)
+            self._reported[key] = entry.told
+            self._unreported.discard(key)
             if entry.attempt.status.code is Code.ERROR:
                 self.queue.failed(key, now, awaited=not entry.repeated)
             else:
@@ -285,7 +285,7 @@ class Scheduler:
             key = entry.pod.key
             if isinstance(outcome, Done):
                 self.queue.planned(entry.pod)
-                self._told.pop(key, None)
+                self._reported.pop(key, None)
                 continue
             self.picture.update(entry.plan.streams)
             self.picture.note_room(room.capacity for room in entry.reserved.values())

@@ -31,8 +31,8 @@ class Seat:
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY
-        taken = self._taken(now)
-        self._lease = self._kept(now, taken)
+        taken = self._seats_of_others(now)
+        self._lease = self._acquired_seat(now, taken)
         numbers = sorted({*taken, *([] if self._lease is None else [_number(self._lease)])})
         share = ALL if self._lease is None else Share(numbers.index(_number(self._lease)), len(numbers))
         changed, self.share = share != self.share, share
@@ -43,7 +43,7 @@ class Seat:
             release(self.database, self._lease)
             self._lease = None
 
-    def _taken(self, now: int) -> set[int]:
+    def _seats_of_others(self, now: int) -> set[int]:
         """The numbers that others hold. Frees the seats of dead schedulers, which no other process does."""
         seats = [it for it in standings(self.database, now=now, ttl=TTL) if it.lease.name.startswith(NAME)]
         others = [it for it in seats if it.lease.holder != self.owner]
@@ -54,7 +54,7 @@ class Seat:
                     release(self.database, late)
         return {_number(it.lease) for it in others if it.over is None}
 
-    def _kept(self, now: int, taken: set[int]) -> Lease | None:
+    def _acquired_seat(self, now: int, taken: set[int]) -> Lease | None:
         first = [] if self._lease is None else [_number(self._lease)]
         for number in (*first, *(it for it in range(MOST) if it not in taken)):
             lease = acquire(self.database, name=f"{NAME}{number}", holder=self.owner, now=now, ttl=TTL)

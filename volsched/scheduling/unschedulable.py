@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from volsched.binding.rules.failures import GAVE_UP, MOST_REQUESTS, REQUESTED, SECONDS_BETWEEN, claims_to_ask_back
-from volsched.binding.rules.foreign_notice import tell_effect
+from volsched.binding.rules.failures import GAVE_UP, MOST_REQUESTS, REQUESTED, SECONDS_BETWEEN, claims_to_roll_back
+from volsched.binding.rules.foreign_notice import notice_effect
 from volsched.kube.manifest import uid
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.object_values import Object
@@ -13,21 +13,21 @@ from volsched.log.commands import Command, Precondition, version_of
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import Decision, NewEffect, ObjectState, States, living, origin_version
 from volsched.objects import door
-from volsched.objects.rules.object_events import changed_event, last_told, notice_event, notice_stream
+from volsched.objects.rules.object_events import changed_event, last_emission, notice_event, notice_stream
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.attempts import (
     COMPONENT,
     FAILED_SCHEDULING,
-    attempt_made,
+    event_of_attempt,
+    pod_message,
     reason_of,
     refused_conditions,
-    told_message,
 )
 from volsched.scheduling.rules.cycle import Attempt
 from volsched.scheduling.rules.pod_claims import claim_uses
-from volsched.scheduling.rules.reasons import GAVE_UP_REMEDY, asked_back
+from volsched.scheduling.rules.reasons import GAVE_UP_REMEDY, rollback_requested
 
 # One command, and thus one transaction, for all three. A repeated answer is only counted.
 
@@ -35,7 +35,7 @@ LOOK_AGAIN = 300 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class ToldReasons:
+class ReportedReason:
     """The last reason reported on a pod, and its attempt."""
 
     uid: str
@@ -43,25 +43,25 @@ class ToldReasons:
     said: str
     claims: str = ""
     """What was stored claim by claim."""
-    looked_at: int = 0
+    computed_at: int = 0
 
     def is_due(self, now: int) -> bool:
         """Whether to compute the details of a repeated answer again, which cost more than the answer."""
-        return now - self.looked_at >= LOOK_AGAIN
+        return now - self.computed_at >= LOOK_AGAIN
 
 
-def telling_again(told: ToldReasons, *, actor: str, decided_at: int) -> Command:
+def repetition(told: ReportedReason, *, actor: str, decided_at: int) -> Command:
     repeat = NewEvent(stream=f"attempt/{told.attempt}", type="AttemptRepeated", data={"decided_at": decided_at})
     return Command(actor=actor, streams=(repeat.stream,), decide=lambda _: Decision(events=(repeat,)))
 
 
-def telling_pod(
+def refusal_report(
     pod: Pod, decision: Attempt, *, id_: str, decided_at: int, decider: str, actor: str, now: int, keeps: bool
 ) -> Command:
     """`keeps`: the pod keeps its condition, which names the node that rejected it, and when."""
     attempt_event, message, time = (
-        attempt_made(pod, decision, id_, decided_at, decider),
-        told_message(decision),
+        event_of_attempt(pod, decision, id_, decided_at, decider),
+        pod_message(decision),
         rfc3339(now),
     )
     pod_stream = f"pod/{pod.key}"
@@ -97,7 +97,7 @@ def telling_pod(
 
 def _telling(pod: Pod, decision: Attempt, id_: str, message: str) -> NewEffect:
     """Autoscalers act on the condition that kube-scheduler would write: reason Unschedulable."""
-    return tell_effect(
+    return notice_effect(
         id_, kind="Pod", key=pod.key, uid=pod.meta.uid, type_="Warning", reason=FAILED_SCHEDULING, message=message,
         condition=reason_of(decision.status.code),
     )  # fmt: skip
@@ -116,7 +116,7 @@ def claims_worth_asking(
         with index.supposing(freed):
             return index.decide(pod, avoid=avoid).chosen is not None
 
-    return claims_to_ask_back(
+    return claims_to_roll_back(
         replace(index.snapshot, pods=users),
         pod,
         refusal,
@@ -125,14 +125,14 @@ def claims_worth_asking(
     )
 
 
-def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: int) -> list[Command]:
+def request_rollbacks(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: int) -> list[Command]:
     """Mark the claims for rollback, at most once a minute and five times in the life of a pod."""
     # Counted in one place for all claims: the notice itself is the counter.
     if any(_is_foreign(world, claim) for claim in claims):
         # Nobody there would honour the request.
         return []
     place = notice_stream("Pod", pod.key, pod.meta.uid, REQUESTED, REQUESTED)
-    count, last = last_told(world.states.get(place))
+    count, last = last_emission(world.states.get(place))
     if count >= MOST_REQUESTS:
         return [
             door.notice(
@@ -146,7 +146,7 @@ def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: 
     marks = [_marking(world, pod, claim, actor) for claim in claims]
     said = door.notice(
         "Pod", pod.key, door.controller(actor, now),
-        uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=asked_back(claims),
+        uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=rollback_requested(claims),
         component=COMPONENT, place=place,
     )  # fmt: skip
     return [*marks, said]

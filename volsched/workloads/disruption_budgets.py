@@ -38,7 +38,7 @@ class DisruptionBudgets:
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
         for stream in streams:
             if stream.startswith(PREFIX):
-                self._look_at_budget(stream)
+                self._update_budget(stream)
             elif self._budgets and stream.startswith(COUNTED):
                 namespace = stream.split("/", 2)[1]
                 if namespace in self._budgets:
@@ -54,7 +54,7 @@ class DisruptionBudgets:
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _look_at_budget(self, stream: str) -> None:
+    def _update_budget(self, stream: str) -> None:
         namespace = stream.split("/", 2)[1]
         if living(self.world.states, stream) is not None:
             if namespace not in self._budgets:

@@ -43,7 +43,7 @@ class EphemeralClaims:
         states = self.world.states
         for stream in streams:
             if stream.startswith("pod/") and (has_templates(states.get(stream)) or stream in self._claims):
-                self._look(stream)
+                self._update_object(stream)
             elif stream in self._pods:
                 self._agenda.add(self._pods[stream])
 
@@ -55,7 +55,7 @@ class EphemeralClaims:
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _look(self, stream: str) -> None:
+    def _update_object(self, stream: str) -> None:
         wanted: tuple[str, ...] = ()
         if has_templates(self.world.states.get(stream)):
             wanted = tuple(f"claim/{key}" for key in ephemeral_claims(self._pod(stream)))

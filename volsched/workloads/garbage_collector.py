@@ -59,14 +59,14 @@ class GarbageCollector:
         states = self.world.states
         for stream in streams:
             if ending(manifest_of(states, stream) or {}) is not None or stream in self._ending:
-                self._look_at_ending(stream)
+                self._update_ending(stream)
             for owner in self._ending.intersection(self._owners.get(stream, ())):
                 self._agenda.add((owner,))
             if stream in self._owned and self._uids[stream] != self._uid(stream):
                 self._uids[stream] = self._uid(stream)
                 self._agenda.add(self._owned[stream])
             if stream.startswith(PREFIXES) and (is_owned(states.get(stream)) or stream in self._owners):
-                self._look(stream)
+                self._update_object(stream)
 
     def step(self, now: int) -> int:
         with self._agenda.batch(now, BATCH) as owned:
@@ -76,14 +76,14 @@ class GarbageCollector:
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _look_at_ending(self, stream: str) -> None:
+    def _update_ending(self, stream: str) -> None:
         if ending(manifest_of(self.world.states, stream) or {}) is None:
             self._ending.discard(stream)
         else:
             self._ending.add(stream)
             self._agenda.add((stream,))
 
-    def _look(self, stream: str) -> None:
+    def _update_object(self, stream: str) -> None:
         state = living(self.world.states, stream)
         known: tuple[str, ...] = ()
         if state is not None:
@@ -134,7 +134,7 @@ class GarbageCollector:
                     kind, without_owner(dependent.manifest or {}, own), author, seen=dependent
                 ).command
             elif not is_being_deleted(dependent.manifest or {}):
-                yield door.delete_seen(kind, dependent, author, grace=self.grace).command
+                yield door.delete_unchanged(kind, dependent, author, grace=self.grace).command
         if not dependents and finalizer is not None:
             left = [it for it in metadata(manifest)["finalizers"] if it != finalizer]
             kind = KIND_OF_NOUN[noun_and_key(stream)[0]].name
@@ -147,7 +147,7 @@ class GarbageCollector:
 
     def _collecting(self, stream: str, state: ObjectState, now: int) -> Command:
         kind = KIND_OF_NOUN[noun_and_key(stream)[0]].name
-        delete = door.delete_seen(kind, state, door.controller(self.owner, now), grace=self.grace).command
+        delete = door.delete_unchanged(kind, state, door.controller(self.owner, now), grace=self.grace).command
         manifest = state.manifest or {}
 
         def decide(states: States) -> Decision:
@@ -228,7 +228,7 @@ class Expiry:
         for stream in streams:
             state = living(self.world.states, stream)
             if state is not None and state.manifest is not None and not self._is_remembered(stream):
-                yield door.delete_seen("Event", state, door.controller(self.owner, now)).command
+                yield door.delete_unchanged("Event", state, door.controller(self.owner, now)).command
 
     def _is_remembered(self, stream: str) -> bool:
         manifest = manifest_of(self.world.states, stream) or {}

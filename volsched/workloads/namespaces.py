@@ -39,7 +39,7 @@ class Namespaces:
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
         for stream in streams:
             if stream.startswith(PREFIX):
-                self._look(stream)
+                self._update_object(stream)
             elif self._going and (name := _namespace(stream)) in self._going:
                 self._agenda.add((f"{PREFIX}{name}",))
 
@@ -52,7 +52,7 @@ class Namespaces:
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _look(self, stream: str) -> None:
+    def _update_object(self, stream: str) -> None:
         manifest, name = manifest_of(self.world.states, stream), noun_and_key(stream)[1]
         if manifest is not None and is_being_deleted(manifest):
             self._going.add(name)
@@ -67,7 +67,7 @@ class Namespaces:
         contents = list(self._contents(noun_and_key(stream)[1]))
         left = [(kind, found) for kind, found in contents if not is_being_deleted(found.manifest or {})]
         for kind, found in left[:MOST]:
-            yield door.delete_seen(kind, found, author, grace=self.grace).command
+            yield door.delete_unchanged(kind, found, author, grace=self.grace).command
         if len(left) > MOST:
             self._agenda.add((stream,))
         if not contents:

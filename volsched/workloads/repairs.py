@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.binding.rules.foreign_notice import tell_effect, unselect_effect
+from volsched.binding.rules.foreign_notice import notice_effect, unselect_effect
 from volsched.kube.kinds import key_of
 from volsched.kube.manifest import annotations, uid
 from volsched.kube.meta import BINDING_STAMP
@@ -29,9 +29,9 @@ from volsched.workloads.rules.repairs import (
     convert,
     gone_since,
     has_zone_labels,
-    is_made_for,
     is_promised,
     is_settled,
+    is_volume_for,
     labelled_node,
     promised_node,
     removed,
@@ -69,9 +69,9 @@ class StaleNodes:
         for stream in streams:
             if stream.startswith("claim/"):
                 if stream in self._promised or is_promised(states.get(stream)):
-                    self._look_at_claim(stream)
+                    self._update_claim(stream)
             elif stream.startswith("node/"):
-                self._look_at_node(stream)
+                self._update_node(stream)
         if not self._started and self._promised:
             # A node may have been replaced before this process started.
             self._agenda.add(self._promised)
@@ -89,7 +89,7 @@ class StaleNodes:
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _look_at_claim(self, stream: str) -> None:
+    def _update_claim(self, stream: str) -> None:
         manifest = manifest_of(self.world.states, stream)
         node = None if manifest is None else promised_node(manifest)
         if self.is_foreign and BINDING_STAMP not in annotations(manifest or {}):
@@ -107,7 +107,7 @@ class StaleNodes:
         if f"node/{node}" not in self.world.states:
             self._agenda.add((stream,))
 
-    def _look_at_node(self, stream: str) -> None:
+    def _update_node(self, stream: str) -> None:
         manifest = manifest_of(self.world.states, stream)
         known = "" if manifest is None else uid(manifest)
         if self._uids.get(stream, "") != known and stream in self._waiting:
@@ -143,13 +143,13 @@ class StaleNodes:
     def _commands(self, due: dict[str, ObjectState], now: int) -> Iterator[tuple[str, Command]]:
         if not due:
             return
-        taken = self._taken(due)
+        taken = self._claims_in_use(due)
         for stream, state in due.items():
             # A held claim is examined again when it is released: that changes the claim.
             if stream not in taken:
                 yield stream, self._removing(stream, state, now)
 
-    def _taken(self, due: dict[str, ObjectState]) -> set[str]:
+    def _claims_in_use(self, due: dict[str, ObjectState]) -> set[str]:
         """Claims that an open binding holds, or that have a volume; one scan for all of them."""
         claims = {stream: state.manifest or {} for stream, state in due.items()}
         promised = {f"volume/{volume_name(claim)}": stream for stream, claim in claims.items()}
@@ -160,7 +160,7 @@ class StaleNodes:
             elif stream.startswith("volume/") and isinstance(state, ObjectState):
                 volume = state.manifest or {}
                 candidates = {promised.get(stream), claim_stream(volume)} & claims.keys()
-                taken |= {it for it in candidates if it is not None and is_made_for(volume, claims[it])}
+                taken |= {it for it in candidates if it is not None and is_volume_for(volume, claims[it])}
         return taken
 
     def _removing(self, stream: str, state: ObjectState, now: int) -> Command:
@@ -180,7 +180,7 @@ class StaleNodes:
     def _removing_there(self, stream: str, state: ObjectState, node: str) -> Command:
         claim = state.manifest or {}
         removal = unselect_effect(claim, node)
-        notice = tell_effect(
+        notice = notice_effect(
             removal.key,
             kind=CLAIM,
             key=key_of(CLAIM, claim),
@@ -229,7 +229,7 @@ class ZonalUpgrader:
 
     def step(self, now: int) -> int:
         with self._agenda.batch(now, BATCH) as taken:
-            wanted = list(self._wanted(taken, now))
+            wanted = list(self._due_upgrades(taken, now))
             outcomes = execute(self.database, [command for _, command in wanted], now=now)
         for (upgrade, _), outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, Done) and outcome.events:
@@ -239,7 +239,7 @@ class ZonalUpgrader:
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _wanted(self, volumes: Iterable[str], now: int) -> Iterator[tuple[ZonalUpgrade, Command]]:
+    def _due_upgrades(self, volumes: Iterable[str], now: int) -> Iterator[tuple[ZonalUpgrade, Command]]:
         unsettled = [stream for stream in volumes if not is_settled(stream, self.world.states)]
         if not unsettled:
             # Nodes are scanned only if a volume may be converted.

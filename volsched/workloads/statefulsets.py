@@ -70,7 +70,7 @@ class StatefulSets:
         states = self.world.states
         for stream in streams:
             if stream.startswith(OWNED) and (is_owned(states.get(stream)) or stream in self._watched):
-                self._look_at_owned(stream)
+                self._update_owned(stream)
             elif stream.startswith(SET):
                 self._agenda.add((stream,))
             if stream in self._watched:
@@ -78,13 +78,13 @@ class StatefulSets:
 
     def step(self, now: int) -> int:
         with self._agenda.batch(now, BATCH) as sets:
-            self._carry_out([it for stream in sets for it in self._wanted(stream, now)], now)
+            self._carry_out([it for stream in sets for it in self._due_commands(stream, now)], now)
         return len(sets)
 
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _look_at_owned(self, stream: str) -> None:
+    def _update_owned(self, stream: str) -> None:
         manifest = manifest_of(self.world.states, stream)
         owner = None if manifest is None else controller_of(manifest)
         if owner is not None and owner.stream.startswith(SET):
@@ -93,7 +93,7 @@ class StatefulSets:
         elif (before := self._watched.get(stream)) is not None:
             self._owned.get(before, {}).pop(stream, None)
 
-    def _wanted(self, stream: str, now: int) -> Iterator[tuple[StatefulSet, str, Command]]:
+    def _due_commands(self, stream: str, now: int) -> Iterator[tuple[StatefulSet, str, Command]]:
         """With the pod that each command is about; empty if it is about the set."""
         state = living(self.world.states, stream)
         if state is None or state.manifest is None:
@@ -101,7 +101,7 @@ class StatefulSets:
             return
         set_ = read_object("statefulset", state.manifest, state.rv)
         assert isinstance(set_, StatefulSet)
-        pods = _Found(self, stream, set_)
+        pods = _SetInWorld(self, stream, set_)
         step = next_step(set_, state.manifest, pods, ready=self.ready, most=MOST, now=rfc3339(now))
         if step.again is not None and (due := parse_rfc3339(step.again)) is not None:
             self._agenda.put_off(stream, due)
@@ -145,7 +145,9 @@ class StatefulSets:
         for name in step.remove:
             pod = living(self.world.states, f"pod/{set_.meta.namespace}/{name}")
             if pod is not None:
-                delete = door.delete_seen("Pod", pod, door.controller(self.owner, now), grace=self.grace).command
+                delete = door.delete_unchanged(
+                    "Pod", pod, door.controller(self.owner, now), grace=self.grace
+                ).command
                 message = pod_told("Delete", name, set_.meta.name)
                 notice = self._telling(set_, "Normal", DELETED, message, now)
                 yield name, door.together(delete, notice, precondition=precondition)
@@ -166,7 +168,7 @@ class StatefulSets:
             yield door.update(REVISION, step.renumbered, author).command
         for name in step.forgotten:
             if (revision := living(self.world.states, f"revision/{namespace}/{name}")) is not None:
-                yield door.delete_seen(REVISION, revision, author).command
+                yield door.delete_unchanged(REVISION, revision, author).command
 
     def _making(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
         manifests = [("PersistentVolumeClaim", it) for it in replica.claims]
@@ -213,7 +215,7 @@ def _apart(replica: Replica) -> Iterator[Replica]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _SetInWorld:
     """The world's objects of one set."""
 
     sets: StatefulSets

@@ -32,7 +32,7 @@ from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
 from volsched.log.integrity.verify import verify
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.tail import read_head, read_stream
 from volsched.runtime.clock import SECOND
 
@@ -155,7 +155,7 @@ def _content(manifest: Manifest | None) -> Manifest | None:
 
 def _known(database: Database, kind: str) -> dict[str, Any]:
     with database.read() as connection:
-        found = look_at_head(connection).every(NOUN_OF_KIND[kind])
+        found = view_at_head(connection).every(NOUN_OF_KIND[kind])
         return {key: _content(it.manifest) for key, it in found if isinstance(it, ObjectState)}
 
 

@@ -184,7 +184,7 @@ class Tokens:
         cached = self._remembered.get(id_)
         if cached is not None and 0 <= now - cached[1] < REMEMBERED:
             return cached[0]
-        checked = await self.read(_look_up, self.database, id_)
+        checked = await self.read(_stored_token, self.database, id_)
         self._remembered.pop(id_, None)
         if checked is not None:
             if checked.contradiction is not None:
@@ -200,7 +200,7 @@ class Tokens:
         return checked
 
 
-def _look_up(database: Database, id_: str) -> CheckedToken | None:
+def _stored_token(database: Database, id_: str) -> CheckedToken | None:
     with database.read() as connection:
         token = token_of_id(connection, id_)
         if token is None:

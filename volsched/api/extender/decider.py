@@ -14,7 +14,7 @@ from volsched.log.commands import Command, ConflictError, RejectedError
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, States, living
 from volsched.log.events.streams import BINDING
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.tail import event
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.scheduling.cluster_view import Picture
@@ -219,7 +219,7 @@ class ExtenderDecider:
         if progress is not None:
             return progress
         with self.database.read() as connection:
-            ended = look_at_head(connection).one(BINDING, binding)
+            ended = view_at_head(connection).one(BINDING, binding)
         if isinstance(ended, BindingState) and ended.state == Phase.COMMITTED:
             # A real cluster has bound the pod; its watch shows us the node a moment later.
             return ExtenderPlacement()

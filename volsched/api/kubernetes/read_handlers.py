@@ -26,7 +26,7 @@ from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState, State, versioned
 from volsched.log.events.streams import BINDING
 from volsched.log.leases import client_lease, client_leases
-from volsched.log.reads.as_of import look_at
+from volsched.log.reads.as_of import view_at
 from volsched.log.reads.lookups import page, page_as_of
 from volsched.log.reads.tail import read_head
 from volsched.questions.get.columns import columns_of
@@ -64,7 +64,7 @@ def read_one(database: Database, target: RequestTarget, *, least: int | None, no
 def _state_of(database: Database, connection: Connection, head: int, target: RequestTarget) -> State | None:
     match target.resource.kept:
         case Kept.LOG:
-            return look_at(connection, head).one(target.resource.noun, target.key)
+            return view_at(connection, head).one(target.resource.noun, target.key)
         case Kept.BESIDE:
             return client_lease(database, target.key)
         case Kept.NOT:
@@ -120,7 +120,7 @@ def _with_bindings(
     connection: Connection, position: int, states: Iterable[KeyedState], now: int
 ) -> Iterator[Item]:
     """The objects, each with the open binding that has assumed it."""
-    look = look_at(connection, position)
+    look = view_at(connection, position)
     bindings: dict[str, BindingState | None] = {}
     for key, state in states:
         binding = None
@@ -269,7 +269,7 @@ class Rendering:
         assert self.cached is not None
         first, last = states[0][0], states[-1][0]
         metadata = {"resourceVersion": str(position)} | ({"continue": token(position, last)} if more else {})
-        items = self.cached.kept_list(
+        items = self.cached.cached_list(
             (self.resource.has_own_form, first, last),
             lambda: orjson.Fragment(
                 orjson.dumps([self._full_object(Item(key, state, 0)) for key, state in states])

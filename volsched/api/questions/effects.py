@@ -10,7 +10,7 @@ from volsched.api.questions.operations import Context, OperationRequest
 from volsched.binding.recovery import Sweep
 from volsched.log.commands import ConflictError
 from volsched.log.leases import free
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.open_bindings import Parked, parked_effects
 from volsched.log.transaction import execute
 from volsched.pv_controller.rules.rollback import ReleaseRefusedError
@@ -71,7 +71,7 @@ def cancel_binding(context: Context, request: OperationRequest) -> HttpAnswer:
     name, reason = request.path["name"], _required_reason(request)
     database = context.services.database
     with database.read() as connection:
-        binding = look_at_head(connection).one("binding", name)
+        binding = view_at_head(connection).one("binding", name)
     if binding is None:
         raise ApiError(404, f'binding "{name}" is not in the store')
     if not Sweep(database, request.actor).cancel_binding(name, request.now, why=reason):

@@ -15,7 +15,7 @@ INCLUDED = "Metadata"
 """What each row of a Table has of its object, unless the request says otherwise."""
 
 
-def shown_list(answer: ObjectsAnswer, request: "OperationRequest") -> HttpAnswer:
+def list_answer(answer: ObjectsAnswer, request: "OperationRequest") -> HttpAnswer:
     match request.wanted.form:
         case AnswerFormat.TABLE:
             return HttpAnswer(_table(answer, answer.metadata, request))
@@ -26,7 +26,7 @@ def shown_list(answer: ObjectsAnswer, request: "OperationRequest") -> HttpAnswer
             return HttpAnswer(answer.document())
 
 
-def shown_one(answer: ObjectsAnswer, request: "OperationRequest", code: int = 200) -> HttpAnswer:
+def object_answer(answer: ObjectsAnswer, request: "OperationRequest", code: int = 200) -> HttpAnswer:
     """For an answer of one row."""
     manifest = answer.rows[0].manifest()
     match request.wanted.form:

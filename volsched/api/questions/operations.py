@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from volsched.api.kubernetes.negotiation import INCLUDES, JSON, PLAIN, AnswerRequest, HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
-from volsched.api.questions.object_answers import INCLUDED, shown_list, shown_one
+from volsched.api.questions.object_answers import INCLUDED, list_answer, object_answer
 from volsched.api.services import Services
 from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import Body, ObjectParameters, Spelling
@@ -180,9 +180,9 @@ def _serve(question: Question, route: Route) -> Serve:
 def _answer_in_form(question: Question, answer: Any, request: OperationRequest) -> HttpAnswer:
     match question.answer:
         case "objects":
-            return shown_list(answer, request)
+            return list_answer(answer, request)
         case "object":
-            return shown_one(answer, request)
+            return object_answer(answer, request)
     headers = {MOMENT: str(answer.moment)} if isinstance(answer, DatedDocument) else {}
     return HttpAnswer(document_of(question, answer), headers=headers)
 

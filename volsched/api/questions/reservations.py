@@ -6,7 +6,7 @@ from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.lists import RESERVATIONS
 from volsched.api.questions.models import Renewal, Reservation, ReservationPatch
-from volsched.api.questions.object_answers import shown_one
+from volsched.api.questions.object_answers import object_answer
 from volsched.api.questions.operations import Context, OperationRequest
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
@@ -50,7 +50,7 @@ def create(context: Context, request: OperationRequest) -> HttpAnswer:
         if isinstance(binding, ReservationRefused):
             raise _no_node_error(connection, binding, wanted.pod)
         state = reservation(connection, binding)
-    return shown_one(answer_of([(binding, state)], now=request.now), request, 201)
+    return object_answer(answer_of([(binding, state)], now=request.now), request, 201)
 
 
 def confirm(context: Context, request: OperationRequest) -> HttpAnswer:
@@ -89,7 +89,7 @@ def cancel(context: Context, request: OperationRequest) -> HttpAnswer:
         raise ApiError(
             409, f'reservation "{name}" is confirmed already ({after.state}), and is not cancelled any more'
         )
-    return shown_one(answer_of([(name, after)], now=request.now), request)
+    return object_answer(answer_of([(name, after)], now=request.now), request)
 
 
 def _no_node_error(connection: Connection, refused: ReservationRefused, pod: str) -> ApiError:
@@ -117,4 +117,4 @@ def _answer_unless_ended(context: Context, request: OperationRequest) -> HttpAns
     state, name = _state(context, request), request.path["name"]
     if state.state in ENDED:
         raise ApiError(409, f'reservation "{name}" has ended: {state.reason}')
-    return shown_one(answer_of([(name, state)], now=request.now), request)
+    return object_answer(answer_of([(name, state)], now=request.now), request)

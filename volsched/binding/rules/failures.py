@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from volsched.binding.rules.foreign_notice import tell_effect
+from volsched.binding.rules.foreign_notice import notice_effect
 from volsched.binding.rules.reasons import BINDING_VOLUMES, CHANGED, NOT_FOUND, object_modified, object_not_found
 from volsched.binding.rules.saga import Stage
 from volsched.kube.manifest import is_being_deleted, spec, uid
@@ -112,7 +112,7 @@ def told(failure: BindingFailure, states: States, *, component: str, now: str) -
     return (*events, notice)
 
 
-def told_elsewhere(failure: BindingFailure, states: States) -> tuple[NewEffect, ...]:
+def foreign_pod_notices(failure: BindingFailure, states: States) -> tuple[NewEffect, ...]:
     """The same for a pod of a foreign cluster, where it is written by an effect."""
     plan = failure.state.plan
     pod = living(states, pod_stream(failure.state))
@@ -121,7 +121,7 @@ def told_elsewhere(failure: BindingFailure, states: States) -> tuple[NewEffect, 
     if is_being_deleted(pod.manifest or {}) or spec(pod.manifest or {}).get("nodeName"):
         return ()
     return (
-        tell_effect(
+        notice_effect(
             f"{failure.binding}/failed", kind="Pod", key=plan["pod"], uid=plan["pod_uid"], type_="Warning",
             reason=FAILED_SCHEDULING, message=failure.message, condition=SCHEDULER_ERROR,
         ),
@@ -154,7 +154,7 @@ GAVE_UP = "RollbackGaveUp"
 _VOLUME_REASONS = (NODE_AFFINITY_MISMATCH, NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE)
 
 
-def claims_to_ask_back(
+def claims_to_roll_back(
     snapshot: Snapshot,
     pod: Pod,
     refusal: str,

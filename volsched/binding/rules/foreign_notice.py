@@ -26,7 +26,7 @@ MOST_INSTANCE = 128
 CUT = " ..."
 
 
-def tell_effect(
+def notice_effect(
     id_: str, *, kind: str, key: str, uid: str, type_: str, reason: str, message: str, condition: str | None = None
 ) -> NewEffect:
     """`id_` is unique among all notices. `condition`: the reason of PodScheduled=False, to be set too."""

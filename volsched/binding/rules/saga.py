@@ -21,7 +21,7 @@ from volsched.binding.rules.effects import (
     is_unnominated,
     leg_effect,
 )
-from volsched.binding.rules.foreign_notice import tell_effect
+from volsched.binding.rules.foreign_notice import notice_effect
 from volsched.binding.rules.leg_conditions import Bound, Failed, judge_leg, judge_pod, judge_reserved
 from volsched.binding.rules.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
 from volsched.binding.rules.reasons import (
@@ -105,11 +105,11 @@ def record_leg(binding: str, index: int, outcome: LegOutcome, states: States) ->
     if outcome.phase in SETTLED or outcome.given:
         events += _freed(binding, leg, states, outcome.reason)
     retained = outcome.phase is LegPhase.RETAINED
-    effects = _told_retained(binding, index, leg, outcome, states) if retained else ()
+    effects = _retained_notices(binding, index, leg, outcome, states) if retained else ()
     return Decision(events=tuple(events), effects=effects)
 
 
-def _told_retained(
+def _retained_notices(
     binding: str, index: int, leg: LegState, outcome: LegOutcome, states: States
 ) -> tuple[NewEffect, ...]:
     """An event about the claim, where the claim lives elsewhere: what could not be undone is never silent."""
@@ -118,7 +118,7 @@ def _told_retained(
         return ()
     message = claim_keeps_writes(binding, outcome.reason)
     return (
-        tell_effect(
+        notice_effect(
             f"{binding}/{index}", kind="PersistentVolumeClaim", key=leg.claim, uid=leg.claim_uid,
             type_="Warning", reason=VOLUME_RETAINED, message=message,
         ),

@@ -71,7 +71,7 @@ def _check(url: str, with_token: bool) -> bool:
     except ValueError:
         host, parts = None, urlsplit("")
     if not host or parts.scheme not in ("http", "https") or parts.path or parts.query or parts.username:
-        fail(Exit.USAGE, f'"{_shown(url)}" is not the address of a server; write https://HOST:PORT')
+        fail(Exit.USAGE, f'"{_without_password(url)}" is not the address of a server; write https://HOST:PORT')
     if parts.scheme == "https":
         return False
     if not _is_loopback(host):
@@ -88,6 +88,6 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _shown(url: str) -> str:
+def _without_password(url: str) -> str:
     """Without a password, which must not be printed."""
     return url.rpartition("@")[2][:80]

@@ -64,16 +64,16 @@ FieldErrors = list[FieldError]
 
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
-    return FieldError(field, _INVALID, detail, _shown(value))
+    return FieldError(field, _INVALID, detail, _json_text(value))
 
 
 def unsupported(field: str, value: Any, supported: Sequence[str]) -> FieldError:
     known = ", ".join(json.dumps(it) for it in supported)
-    return FieldError(field, _UNSUPPORTED, f"supported values: {known}", _shown(value))
+    return FieldError(field, _UNSUPPORTED, f"supported values: {known}", _json_text(value))
 
 
 def duplicate(field: str, value: Any, detail: str = "") -> FieldError:
-    return FieldError(field, _DUPLICATE, detail, _shown(value))
+    return FieldError(field, _DUPLICATE, detail, _json_text(value))
 
 
 def required(field: str, detail: str = "") -> FieldError:
@@ -85,7 +85,7 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 
 def not_found(field: str, value: Any) -> FieldError:
-    return FieldError(field, _NOT_FOUND, "", _shown(value))
+    return FieldError(field, _NOT_FOUND, "", _json_text(value))
 
 
 def too_long(field: str, most: int) -> FieldError:
@@ -96,7 +96,7 @@ def each(field: str, value: Any, problems: Iterable[str]) -> FieldErrors:
     return [invalid(field, value, problem) for problem in problems]
 
 
-def _shown(value: Any) -> str:
+def _json_text(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     text = json.dumps(_ordered(value), ensure_ascii=False, separators=(",", ":"), default=str)

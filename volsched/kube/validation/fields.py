@@ -230,12 +230,12 @@ def difference(type_: str, old: Fields, new: Fields) -> str:
         if before.get(name) == after.get(name):
             continue
         title = name[:1].upper() + name[1:]
-        lines += [f"-   {title}: {_shown(old[name])},"] if name in before else []
-        lines += [f"+   {title}: {_shown(new[name])},"] if name in after else []
+        lines += [f"-   {title}: {_json_text(old[name])},"] if name in before else []
+        lines += [f"+   {title}: {_json_text(new[name])},"] if name in after else []
     return "\n".join([*lines, "    ... // other fields", "  }", ""])
 
 
-def _shown(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

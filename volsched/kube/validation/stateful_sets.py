@@ -148,7 +148,7 @@ def _with_claims(spec: Fields, pod: Fields) -> dict[str, Any]:
     return {**kept, "volumes": [*claim_volumes, *others]}
 
 
-def _shown(name: str, value: Any) -> Any:
+def _comparable(name: str, value: Any) -> Any:
     if name != "volumeClaimTemplates":
         return value
     return [_internal_claim(it) for it in value] if isinstance(value, list) and value else None
@@ -177,7 +177,7 @@ def stateful_set_update_errors(old: Fields, new: Fields) -> FieldErrors:
     return [
         *stateful_set_creation_errors(new),
         *(
-            invalid(f"spec.{name}", _shown(name, after.get(name)), IMMUTABLE)
+            invalid(f"spec.{name}", _comparable(name, after.get(name)), IMMUTABLE)
             for name in _FIXED
             if not same(before.get(name), after.get(name))
         ),

@@ -22,7 +22,7 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.integrity.verify import verify
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.transaction import execute
 from volsched.objects.rules.object_events import created_event
 from volsched.pv_controller.controller import RESYNC, Controller
@@ -143,7 +143,7 @@ def _explain(database: Database, pod: str) -> None:
 
 def _rows(database: Database) -> None:
     with database.read() as connection, collector_resting():
-        look = look_at_head(connection)
+        look = view_at_head(connection)
         for row in state_rows("volume", look.every("volume"), now=0, look=look):
             row.cells()
 

@@ -18,7 +18,7 @@ from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision, States
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.transaction import execute
 from volsched.objects.rules.object_events import created_event
 from volsched.questions.context import QuestionContext
@@ -59,7 +59,7 @@ def fill_map(database: Database, *, nodes: int, volumes: int) -> Iterator[int]:
 
 def bench_map(database: Database, *, clock: Callable[[], float], now: int) -> list[MapRow]:
     with database.read() as connection:
-        look = look_at_head(connection)
+        look = view_at_head(connection)
         baseline = _median(lambda: len(list(look.every("volume"))), clock)
     rows = [MapRow(case="read and parse the volumes", milliseconds=baseline * 1000, ratio=1.0)]
     context = QuestionContext(store=database, now=now)

@@ -356,7 +356,7 @@ def _one(
     if trace:
         for line in verdict.notes:
             stderr.print(escape(line))
-    _tell(report, failure, keep, html, output, {"head": verdict.head})
+    _print_outcome(report, failure, keep, html, output, {"head": verdict.head})
 
 
 def _many(
@@ -383,10 +383,10 @@ def _many(
         first = min(tally.failed)
         stderr.print(f"seeds that failed: {', '.join(map(str, sorted(tally.failed)))}; cutting {first} down")
         failure = cut_down(generate(first, temper=scenario.temper))[1]
-    _tell(report_of(tally, name=scenario.name, about=scenario.about), failure, keep, html, output, {})
+    _print_outcome(report_of(tally, name=scenario.name, about=scenario.about), failure, keep, html, output, {})
 
 
-def _tell(
+def _print_outcome(
     report: DrillReport,
     failure: SeedFailure | None,
     keep: Path | None,

@@ -147,12 +147,12 @@ def rehearse(
             read_only(database)
             with copied(database, now=now_us()) as copy:
                 rehearsal = rehearse_copy(copy, horizon=seconds * SECOND)
-    _tell(rehearsal, output)
+    _print_outcome(rehearsal, output)
     if not rehearsal.report.passed:
         raise typer.Exit(Exit.INTEGRITY)
 
 
-def _tell(rehearsal: Rehearsed, output: Output) -> None:
+def _print_outcome(rehearsal: Rehearsed, output: Output) -> None:
     # Here: the other command of the family imports this module.
     from volsched.lab.cli.drill import print_report
 

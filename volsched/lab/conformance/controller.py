@@ -23,8 +23,8 @@ from volsched.pv_controller.rules import (
     SyncError,
     VolumePlugin,
     drive,
-    held_claim,
-    held_volume,
+    parsed_claim,
+    parsed_volume,
     sync_claim,
     sync_volume,
 )
@@ -256,9 +256,9 @@ class VectorCluster:
             if held in KINDS_SEEN and f"{held} {name}" not in self.unseen
         )
         if kind == CLAIM:
-            steps = sync_claim(self._caches, held_claim(manifest), rules=self.rules)
+            steps = sync_claim(self._caches, parsed_claim(manifest), rules=self.rules)
         else:
-            steps = sync_volume(self._caches, held_volume(manifest), rules=self.rules)
+            steps = sync_volume(self._caches, parsed_volume(manifest), rules=self.rules)
         self._run(steps)
         while self._started:
             self._run(self._started.pop(0))
@@ -302,7 +302,7 @@ class VectorCluster:
 
     def _remembered(self, kind: str, manifest: Json) -> Held[Any]:
         self._caches.store(kind, manifest)
-        return held_claim(manifest) if kind == CLAIM else held_volume(manifest)
+        return parsed_claim(manifest) if kind == CLAIM else parsed_volume(manifest)
 
 
 def cluster_of(case: Json, *, rules: ControllerRules = PARITY) -> VectorCluster:
@@ -331,10 +331,10 @@ def controller_answer(case: Json) -> dict[str, Any]:
         raise ValueError(f"mode {case['mode']!r} is neither sync nor settle")
     answered: dict[str, Any] = {
         "persistentVolumes": {
-            key: _Seen(manifest).volume for key, manifest in cluster.server.of_kind(VOLUME).items()
+            key: _NormalizedManifest(manifest).volume for key, manifest in cluster.server.of_kind(VOLUME).items()
         },
         "persistentVolumeClaims": {
-            key: _Seen(manifest).claim for key, manifest in cluster.server.of_kind(CLAIM).items()
+            key: _NormalizedManifest(manifest).claim for key, manifest in cluster.server.of_kind(CLAIM).items()
         },
         "events": sorted(map(list, cluster.notices)),
         "pluginCalls": sorted(map(list, set(cluster.plugin.calls))),
@@ -363,7 +363,7 @@ def _set_of(entries: list[Json], *fields: str) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _NormalizedManifest:
     """A manifest in the vectors' own format, in which absent fields have fixed values."""
 
     manifest: Json

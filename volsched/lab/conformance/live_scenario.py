@@ -224,7 +224,7 @@ def differences(expected: Any, got: Any, path: str = "") -> Iterator[tuple[str, 
                 yield from _event_differences(expected.get(key, ()), got.get(key, ()), at, bound)
             else:
                 yield from differences(expected.get(key, ABSENT), got.get(key, ABSENT), at)
-    elif _told(expected) != _told(got):
+    elif _normalized(expected) != _normalized(got):
         yield path, expected, got
 
 
@@ -253,9 +253,9 @@ def _compared(event: Sequence[str]) -> tuple[str, ...]:
     kind, name, severity, reason, message = event
     if reason in WAITS:
         return kind, name, severity, " or ".join(sorted(WAITS)), ""
-    return kind, name, severity, reason, _told(message)
+    return kind, name, severity, reason, _normalized(message)
 
 
-def _told(value: Any) -> Any:
+def _normalized(value: Any) -> Any:
     """Null means absent."""
     return PREEMPTION.sub("", value) if isinstance(value, str) else ABSENT if value is None else value

@@ -16,7 +16,7 @@ from volsched.kube.storage import NO_PROVISIONER
 from volsched.lab import manifests
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.tail import read_head
 from volsched.log.reads.views import Now
 from volsched.objects.submission import Submitter, Verb
@@ -184,11 +184,11 @@ class Stage:
             return read_head(connection).position
 
     def objects(self, noun: str) -> Iterable[Manifest]:
-        with self._look() as look:
+        with self._present() as look:
             return [as_manifest(noun, key, state) for key, state in look.every(noun)]
 
     def get(self, noun: str, key: str) -> Manifest:
-        with self._look() as look:
+        with self._present() as look:
             manifest = look.one(noun, key)
         if manifest is None:
             raise SceneError(f'there is no {noun} "{key}"')
@@ -200,7 +200,7 @@ class Stage:
 
     def bindings_of(self, pod: str) -> list[tuple[str, BindingState]]:
         """The oldest first."""
-        with self._look() as look:
+        with self._present() as look:
             return look.bindings_of("pod", pod)
 
     def last_binding(self, pod: str, *, of: int = 1) -> tuple[str, BindingState]:
@@ -210,9 +210,9 @@ class Stage:
         return bindings[-1]
 
     @contextmanager
-    def _look(self) -> Iterator[Now]:
+    def _present(self) -> Iterator[Now]:
         with self.database.read() as connection:
-            yield look_at_head(connection)
+            yield view_at_head(connection)
 
 
 def check(holds: bool, otherwise: str) -> None:

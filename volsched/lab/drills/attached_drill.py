@@ -19,7 +19,7 @@ from volsched.kube.manifest import annotations, spec, status
 from volsched.kube.meta import FENCE
 from volsched.lab.drills.attached_processes import AttachedProcesses, DrillProcess, attached_processes
 from volsched.lab.drills.attached_scenario import AttachedPlay, AttachedStep
-from volsched.lab.drills.cluster_oracle import TOLD, ClusterLook, at_rest, claims_of
+from volsched.lab.drills.cluster_oracle import TOLD, ClusterSnapshot, at_rest, claims_of
 from volsched.lab.drills.foreign_cluster import ForeignCluster, written_for
 from volsched.lab.drills.process_drill import DrillError
 from volsched.lab.drills.report import DrillReport, count_double_binds, count_leaks
@@ -59,7 +59,7 @@ class _AttachedRun:
     """Pods that were deleted half bound."""
     fenced: set[str] = field(default_factory=set)
     taken_by_rivals: int = 0
-    _look: ClusterLook = field(default_factory=lambda: ClusterLook({}, {}, {}))
+    _snapshot: ClusterSnapshot = field(default_factory=lambda: ClusterSnapshot({}, {}, {}))
     _hit_at: dict[str, float] = field(default_factory=dict)
     """Pod → when a fault met it without a node."""
     _recovered_ms: dict[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class _AttachedRun:
 
     def scored(self) -> DrillReport:
         events = self.cluster.events()
-        wrong = at_rest(self._look, self.cluster.history, events)
+        wrong = at_rest(self._snapshot, self.cluster.history, events)
         if not self.settled:
             wrong.append(f"3: not everything has settled, and nothing moved for {self.play.patience:g} s")
         # Of a note, what follows the name of its binding.
@@ -107,7 +107,7 @@ class _AttachedRun:
             retained=retained,
             double_binds=count_double_binds(wrong),
             leaked=count_leaks(wrong),
-            lost_pods=len(self._look.waiting()),
+            lost_pods=len(self._snapshot.waiting()),
             recovery_ms=[round(it, 1) for it in self._recovered_ms.values()],
             asked=ASKED,
             violations=wrong,
@@ -116,7 +116,10 @@ class _AttachedRun:
         )
 
     def _facts(self) -> Mapping[str, str]:
-        pods, bound = self._look.ours(), sum(bool(spec(it).get("volumeName")) for it in self._look.claims.values())
+        pods, bound = (
+            self._snapshot.ours(),
+            sum(bool(spec(it).get("volumeName")) for it in self._snapshot.claims.values()),
+        )
         return {
             "cluster": "strict API server, players of the PV controller and of a provisioner",
             "pods": f"{len(pods):,} of ours with a node; {bound:,} claims bound",
@@ -141,7 +144,7 @@ class _AttachedRun:
         self._ensure_running()
         self.cluster.controls = False
         pods = self.cluster.bring_pods(batch, [1, 1])
-        self._until(lambda: all(written_for(self._look, it) for it in pods), "volumes are written")
+        self._until(lambda: all(written_for(self._snapshot, it) for it in pods), "volumes are written")
         self._attached.kill()
         self._note_hit()
         for it in pods:
@@ -149,7 +152,7 @@ class _AttachedRun:
         self._attached.start(f"{step.target}:kill")
         self._until(lambda: self._attached.was_killed, f"the process comes to {step.target} while it undoes")
         self._attached.start()
-        self._until(lambda: not self._look.half_bound(), "every volume that was only written is free")
+        self._until(lambda: not self._snapshot.half_bound(), "every volume that was only written is free")
         self.undone |= set(pods)
         self.cluster.controls = True
 
@@ -158,28 +161,28 @@ class _AttachedRun:
         self.processes.line.cut()
         self._pass(step.number)
         self.processes.line.mend()
-        self._until(lambda: not self._look.waiting(), "all pods have nodes")
+        self._until(lambda: not self._snapshot.waiting(), "all pods have nodes")
 
     def restart(self, _: AttachedStep, batch: str) -> None:
         self._half_way(batch)
         self.processes.server.kill()
         self.processes.server.start()
         self._until(self._is_served, "the API server answers again")
-        self._until(lambda: not self._look.waiting(), "all pods have nodes")
+        self._until(lambda: not self._snapshot.waiting(), "all pods have nodes")
 
     def misbehave(self, step: AttachedStep, batch: str) -> None:
         self._ensure_running()
         self.cluster.misbehave(step.target, step.number)
         self._bring_pods(batch)
         self._note_hit()
-        self._until(lambda: not self._look.waiting(), "all pods have nodes")
+        self._until(lambda: not self._snapshot.waiting(), "all pods have nodes")
 
     def rival(self, step: AttachedStep, batch: str) -> None:
         self._ensure_running()
         self._bring_pods(batch)
         self.taken_by_rivals += self.cluster.compete(batch, step.number)
         self._note_hit()
-        self._until(lambda: not self._look.waiting(), "all pods have nodes")
+        self._until(lambda: not self._snapshot.waiting(), "all pods have nodes")
 
     def steal(self, step: AttachedStep, batch: str) -> None:
         """Where the first volume is bound, the pod is pinned to it until an administrator brings a second one."""
@@ -193,22 +196,22 @@ class _AttachedRun:
         self.taken_by_rivals += self.cluster.give_away(f"{batch}-large-{here}", f"{batch}-thief")
         self._attached.go_on()
         small = f"{batch}-small"
-        self._until(lambda: small in written_for(self._look, pod), "the first volume is written")
-        first = written_for(self._look, pod)[small]
+        self._until(lambda: small in written_for(self._snapshot, pod), "the first volume is written")
+        first = written_for(self._snapshot, pod)[small]
         self._until(lambda: self._attached.is_stopped, "the second one is refused")
         self._note_hit()
         if step.target == "bound":
             self.cluster.controls = True
-            self._until(lambda: first not in self._look.half_bound(), "the first volume is bound")
+            self._until(lambda: first not in self._snapshot.half_bound(), "the first volume is bound")
             self._attached.go_on()
             self._until(lambda: self._is_reported(small), "the retained claim is reported")
             self.cluster.bring_scarce_volumes(f"{batch}-again", here)
         else:
             self._attached.go_on()
-            self._until(lambda: first not in self._look.half_bound(), "the first volume is free again")
+            self._until(lambda: first not in self._snapshot.half_bound(), "the first volume is free again")
             self.cluster.bring_scarce_volumes(batch, there)
             self.cluster.controls = True
-        self._until(lambda: pod not in self._look.waiting(), "the pod has a node")
+        self._until(lambda: pod not in self._snapshot.waiting(), "the pod has a node")
 
     def restore(self, step: AttachedStep, batch: str) -> None:
         """The replaced process is only asleep, and wakes up when the restored one has settled everything."""
@@ -227,7 +230,7 @@ class _AttachedRun:
             self._attached.start()
             self._until(lambda: not self._left_by(goes), "what the pod left behind is free")
             self.cluster.controls = True
-            self._until(lambda: stays not in self._look.waiting(), "the other pod has a node")
+            self._until(lambda: stays not in self._snapshot.waiting(), "the other pod has a node")
             zombie.go_on()
             self._pass(2)
         finally:
@@ -251,14 +254,14 @@ class _AttachedRun:
 
     def _left_by(self, pod: str) -> list[str]:
         """Volumes that are kept for its claims."""
-        return [name for name, claim in self._look.half_bound().items() if claim.startswith(f"{pod}-")]
+        return [name for name, claim in self._snapshot.half_bound().items() if claim.startswith(f"{pod}-")]
 
     def _lose_since(self, pod: str, batch: str) -> None:
         """After the backup the pod and its first claim are deleted, and a rival gets the volume of that claim."""
         self._step()
         self._note_hit()
-        written = written_for(self._look, pod)
-        claim = next(iter(written), claims_of(self._look.pods[pod])[0])
+        written = written_for(self._snapshot, pod)
+        claim = next(iter(written), claims_of(self._snapshot.pods[pod])[0])
         self.cluster.delete_pod(pod)
         self.cluster.delete_claim(claim)
         if claim in written:
@@ -276,19 +279,19 @@ class _AttachedRun:
         """Pods come, and one of them has its node chosen."""
         self._ensure_running()
         self._bring_pods(batch)
-        pods = {it for it in self._look_again().waiting() if it.startswith(f"{batch}-")}
+        pods = {it for it in self._step_and_read().waiting() if it.startswith(f"{batch}-")}
         self._until(
-            lambda: not pods <= set(self._look.waiting()) or any(map(self._is_nominated, pods)),
+            lambda: not pods <= set(self._snapshot.waiting()) or any(map(self._is_nominated, pods)),
             "a binding is under way",
         )
         self._note_hit()
 
     def _is_nominated(self, pod: str) -> bool:
-        return bool(status(self._look.pods.get(pod, {})).get("nominatedNodeName"))
+        return bool(status(self._snapshot.pods.get(pod, {})).get("nominatedNodeName"))
 
     def _calm(self) -> None:
         """What earlier steps left is done, so that the next one meets its own pods alone."""
-        if self._look_again().waiting() or self._look.half_bound():
+        if self._step_and_read().waiting() or self._snapshot.half_bound():
             self._ensure_running()
             self._until(self._is_settled, "earlier pods have their nodes")
 
@@ -298,20 +301,20 @@ class _AttachedRun:
 
     def _note_hit(self) -> None:
         now = time.monotonic()
-        for it in self._look_again().waiting():
+        for it in self._step_and_read().waiting():
             self._hit_at.setdefault(it, now)
 
-    def _look_again(self) -> ClusterLook:
+    def _step_and_read(self) -> ClusterSnapshot:
         self._step()
-        return self._look
+        return self._snapshot
 
     def _step(self) -> None:
-        self._look = self.cluster.step()
+        self._snapshot = self.cluster.step()
         now = time.monotonic()
-        for name, pod in self._look.pods.items():
+        for name, pod in self._snapshot.pods.items():
             if name in self._hit_at and name not in self._recovered_ms and spec(pod).get("nodeName"):
                 self._recovered_ms[name] = 1000 * (now - self._hit_at[name])
-        for objects in (self._look.pods, self._look.claims, self._look.volumes):
+        for objects in (self._snapshot.pods, self._snapshot.claims, self._snapshot.volumes):
             self.fenced |= {name for name, it in objects.items() if FENCE in annotations(it)}
 
     def _pass(self, seconds: float) -> None:
@@ -337,8 +340,8 @@ class _AttachedRun:
         return f"and nothing moved for {self.play.patience:g} s"
 
     def _progress(self) -> object:
-        bound = sum(bool(spec(it).get("volumeName")) for it in self._look.claims.values())
-        return bound, len(self._look.waiting()), len(self._look.half_bound()), self._attached.lives
+        bound = sum(bool(spec(it).get("volumeName")) for it in self._snapshot.claims.values())
+        return bound, len(self._snapshot.waiting()), len(self._snapshot.half_bound()), self._attached.lives
 
     def _is_served(self) -> bool:
         try:
@@ -351,7 +354,7 @@ class _AttachedRun:
         return claim in told
 
     def _is_settled(self) -> bool:
-        return not self._look.waiting() and not self._look.half_bound()
+        return not self._snapshot.waiting() and not self._snapshot.half_bound()
 
 
 CARRIED_OUT_ATTACHED: Mapping[str, Callable[[_AttachedRun, AttachedStep, str], None]] = {

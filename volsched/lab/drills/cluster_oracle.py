@@ -19,7 +19,7 @@ TOLD = 15
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterLook:
+class ClusterSnapshot:
     """Read in this order, so that an object that is bound to another finds it: pods, claims, volumes."""
 
     pods: Objects
@@ -61,13 +61,13 @@ class ClusterHistory:
     _volume_of: dict[str, str] = field(default_factory=dict)
     _node_of: dict[str, str] = field(default_factory=dict)
 
-    def see(self, look: ClusterLook) -> None:
+    def see(self, look: ClusterSnapshot) -> None:
         for name, pod in look.pods.items():
             self._see_pod(name, pod, look)
         for name, claim in look.claims.items():
             self._see_claim(name, claim, look)
 
-    def _see_pod(self, name: str, pod: Manifest, look: ClusterLook) -> None:
+    def _see_pod(self, name: str, pod: Manifest, look: ClusterSnapshot) -> None:
         node = spec(pod).get("nodeName")
         uid = metadata(pod)["uid"]
         before = self._node_of.get(uid)
@@ -87,7 +87,7 @@ class ClusterHistory:
                 self._note(8, f"pod {name} is on {node}, which does not reach {volume} of its claim {claim}")
             self.placed_claims.add(claim)
 
-    def _see_claim(self, name: str, claim: Manifest, look: ClusterLook) -> None:
+    def _see_claim(self, name: str, claim: Manifest, look: ClusterSnapshot) -> None:
         uid, volume = metadata(claim)["uid"], spec(claim).get("volumeName")
         before = self._volume_of.get(uid)
         if status(claim).get("phase") == "Lost":
@@ -112,12 +112,12 @@ def _reaches(volume: Manifest, node: str) -> bool:
     return volume_reaches(volume, {"metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}}})
 
 
-def at_rest(look: ClusterLook, history: ClusterHistory, events: Iterable[Manifest]) -> list[str]:
+def at_rest(look: ClusterSnapshot, history: ClusterHistory, events: Iterable[Manifest]) -> list[str]:
     """What is wrong when nothing moves any more and every pod has had its chance."""
-    return [*history.wrong, *_leaked(look), *_lost(look), *_untold(look, history, events)]
+    return [*history.wrong, *_leaked(look), *_pods_without_node(look), *_untold(look, history, events)]
 
 
-def _leaked(look: ClusterLook) -> Iterable[str]:
+def _leaked(look: ClusterSnapshot) -> Iterable[str]:
     half = look.half_bound()
     for name, volume in look.volumes.items():
         ours = BINDING_STAMP in annotations(volume)
@@ -135,18 +135,18 @@ def _leaked(look: ClusterLook) -> Iterable[str]:
             yield f"2: claim {name} has our node selected, and no pod wants it"
 
 
-def _bound(look: ClusterLook) -> set[str]:
+def _bound(look: ClusterSnapshot) -> set[str]:
     return {name for name, it in look.claims.items() if spec(it).get("volumeName")}
 
 
-def _lost(look: ClusterLook) -> Iterable[str]:
+def _pods_without_node(look: ClusterSnapshot) -> Iterable[str]:
     for name in look.waiting():
         yield f"3: pod {name} has no node"
         if status(look.pods[name]).get("nominatedNodeName"):
             yield f"3: pod {name} is nominated for a node, and nobody binds it"
 
 
-def _untold(look: ClusterLook, history: ClusterHistory, events: Iterable[Manifest]) -> Iterable[str]:
+def _untold(look: ClusterSnapshot, history: ClusterHistory, events: Iterable[Manifest]) -> Iterable[str]:
     """A claim that got its volume from a binding which did not place its pod."""
     told_claims = {it["regarding"]["name"] for it in events if it.get("reason") == VOLUME_RETAINED}
     for name in _bound(look):

@@ -14,7 +14,7 @@ from volsched.kube.manifest import metadata, spec, status
 from volsched.kube.meta import BINDING_STAMP
 from volsched.kube.storage import NO_PROVISIONER
 from volsched.lab import manifests
-from volsched.lab.drills.cluster_oracle import ClusterHistory, ClusterLook, claims_of
+from volsched.lab.drills.cluster_oracle import ClusterHistory, ClusterSnapshot, claims_of
 from volsched.lab.manifests import Manifest
 from volsched.lab.storage_players import ProvisionerPlayer, PvController, claim_path, volume_path
 
@@ -153,7 +153,7 @@ class ForeignCluster:
 
     # --- what is so -------------------------------------------------------------------------------------
 
-    def step(self) -> ClusterLook:
+    def step(self) -> ClusterSnapshot:
         """Its controllers act, if they run; then it is looked at and remembered."""
         if self.controls:
             self._controller.sync(PROVISIONERS)
@@ -162,8 +162,10 @@ class ForeignCluster:
         self.history.see(found)
         return found
 
-    def look(self) -> ClusterLook:
-        return ClusterLook(*(self._list(kind) for kind in ("Pod", "PersistentVolumeClaim", "PersistentVolume")))
+    def look(self) -> ClusterSnapshot:
+        return ClusterSnapshot(
+            *(self._list(kind) for kind in ("Pod", "PersistentVolumeClaim", "PersistentVolume"))
+        )
 
     def events(self) -> list[Manifest]:
         return list(self.http.get(EVENTS).raise_for_status().json()["items"])
@@ -181,7 +183,7 @@ def _is_free(volume: Mapping[str, Any], class_name: str) -> bool:
     return free and spec(volume)["storageClassName"] == class_name
 
 
-def written_for(look: ClusterLook, pod: str) -> dict[str, str]:
+def written_for(look: ClusterSnapshot, pod: str) -> dict[str, str]:
     """Claim → the volume that is kept for it, of a pod's claims."""
     wanted = set(claims_of(look.pods[pod]))
     references = {name: spec(it).get("claimRef") or {} for name, it in look.volumes.items()}

@@ -18,7 +18,6 @@ from volsched.lab.drills.process_work import (
     Pods,
     bound_pods,
     database_url,
-    held_service,
     is_slow,
     named,
     open_bindings,
@@ -26,6 +25,7 @@ from volsched.lab.drills.process_work import (
     pod_delays,
     queued_effects,
     scratch_stack,
+    service_of_engine,
     unbound_pods,
 )
 from volsched.lab.drills.report import DrillReport, count_leaks
@@ -101,9 +101,9 @@ class Readiness:
             "next step after a process was ready, p50 / p99": [it for it in moved if it.binding not in stolen],
             "the same where a volume was stolen, p50 / p99": [it for it in moved if it.binding in stolen],
         }
-        return {what: f"{self._shown(them)}; {after}" for what, them in facts.items() if them}
+        return {what: f"{self._waits_text(them)}; {after}" for what, them in facts.items() if them}
 
-    def _shown(self, bars: Sequence[Bar]) -> str:
+    def _waits_text(self, bars: Sequence[Bar]) -> str:
         ready = self.at or 0.0
         waits = sorted(max((it.moved or 0.0) - ready, 0.0) for it in bars)
         p50, p99 = (waits[max(ceil(share * len(waits)) - 1, 0)] for share in (0.5, 0.99))
@@ -225,7 +225,7 @@ class _Run:
         self.settled, self.settled_at = True, self._now()
 
     def scored(self, seed: int) -> Played:
-        self._look()
+        self._observe()
         bars = read_bars(self.database, self.positions, self.faults_at, self._readiness.position)
         flying = [it for it in bars if it.in_flight]
         with self.database.read() as connection:
@@ -281,7 +281,7 @@ class _Run:
     def _until(self, condition: Callable[[], bool]) -> None:
         """Keeps the load up and the log watched meanwhile."""
         while True:
-            self._look()
+            self._observe()
             if self._holds(condition):
                 return
             if self._patience.is_over(self._most_bound):
@@ -305,12 +305,12 @@ class _Run:
             # The store may be what is broken.
             return False
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         self._note_head(note=False)
         self._readiness.look(self._now())
         self._lanes.look(self._now())
         if self.moment.service is not None:
-            service = held_service(self.engine, self.moment.service)
+            service = service_of_engine(self.engine, self.moment.service)
             kept = {self._victim()} if self.held_back else set()
             self._faults.wake_others(service, kept)
 
@@ -348,7 +348,7 @@ class _Run:
     def _victim(self) -> str:
         """The instance that stays where the moment holds it."""
         assert self.moment.service is not None
-        return f"{held_service(self.engine, self.moment.service)}-1"
+        return f"{service_of_engine(self.engine, self.moment.service)}-1"
 
     def _reached(self) -> bool:
         work = self.play.work

@@ -334,14 +334,14 @@ def _drilled(service: StackService, lease: float) -> StackService:
 
 def _armed(service: StackService, engine: str, moment: Moment) -> StackService:
     """The process stops when it reaches the point, which the drill detects."""
-    held = None if moment.service is None else held_service(engine, moment.service)
+    held = None if moment.service is None else service_of_engine(engine, moment.service)
     if service.name != held:
         return service
     fault = {DRILL_FLAG: "1", FAULT: f"{moment.point}:stop"}
     return replace(service, environment={**service.environment, **fault})
 
 
-def held_service(engine: str, service: str) -> str:
+def service_of_engine(engine: str, service: str) -> str:
     return "scheduler" if engine == ON_SQLITE and service == "worker" else service
 
 

@@ -108,7 +108,7 @@ def rehearse(copied: Copy, *, horizon: int = 120 * SECOND) -> Rehearsed:
         retained=retained,
         double_binds=count_double_binds(wrong),
         leaked=count_leaks(wrong),
-        lost_pods=_lost(copy, in_flight),
+        lost_pods=_pods_without_node(copy, in_flight),
         recovery_ms=times,
         asked=ASKED,
         violations=wrong,
@@ -147,7 +147,7 @@ def _violations(copy: Database) -> list[str]:
     return told(found + [Violation(5, str(it)) for it in verify(copy).findings])
 
 
-def _lost(copy: Database, in_flight: frozenset[str]) -> int:
+def _pods_without_node(copy: Database, in_flight: frozenset[str]) -> int:
     """Pods with a committed binding but no node."""
     bindings, pods = tables.bindings, tables.pods
     bound = select(pods.c.key).where(pods.c.node.is_not(None))

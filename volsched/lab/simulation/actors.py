@@ -296,7 +296,7 @@ class ForeignController:
         if begins:
             for found in whole(self.api.list(VOLUME)).objects:
                 with suppress(ClusterError):
-                    self._look(found)
+                    self._reconcile(found)
             for held in whole(self.api.list(CLAIM)).objects:
                 with suppress(ClusterError):
                     self._let_go(held)
@@ -305,7 +305,7 @@ class ForeignController:
                 self._finish(self.begun.pop(0))
         return int(self.api.head) - int(before)
 
-    def _look(self, volume: Manifest) -> None:
+    def _reconcile(self, volume: Manifest) -> None:
         reference, phase = claim_of(volume), status(volume).get("phase")
         if reference is None or not reference.get("uid"):
             if phase != "Available":
@@ -348,10 +348,10 @@ class ForeignProvisioner:
         before = self.api.head
         for claim in whole(self.api.list(CLAIM)).objects:
             with suppress(ClusterError):
-                self._look(claim, finishes)
+                self._reconcile(claim, finishes)
         return int(self.api.head) - int(before)
 
-    def _look(self, claim: Manifest, finishes: bool) -> None:
+    def _reconcile(self, claim: Manifest, finishes: bool) -> None:
         marks = annotations(claim)
         if (
             spec(claim).get("volumeName")

@@ -240,7 +240,7 @@ class RunObserver:
     place: SimulatedPlace
     lookout: Lookout = dataclass_field(default_factory=Lookout)
     _truth: Truth | None = None
-    _seen: tuple[int, int] = (-1, -1)
+    _last_place: tuple[int, int] = (-1, -1)
     """The number of commits at the last check, and the version of a foreign cluster."""
 
     def __post_init__(self) -> None:
@@ -249,7 +249,7 @@ class RunObserver:
 
     def position(self, commits: int) -> int:
         """The end of the log."""
-        if commits == self._seen[0]:
+        if commits == self._last_place[0]:
             return self.lookout.position
         with self.database.engine.connect() as connection:
             found: int = connection.exec_driver_sql("SELECT position FROM log_head").scalar_one()
@@ -258,9 +258,9 @@ class RunObserver:
     def look(self, commits: int) -> list[Violation]:
         """Checks what holds at any moment, if anything was written since the last check."""
         place = commits, self.place.version
-        if place == self._seen:
+        if place == self._last_place:
             return []
-        self._seen = place
+        self._last_place = place
         with self.database.read() as connection:
             violations = self.lookout.look(connection, at_rest=False)
             violations += overtaken(connection, self.lookout.states)
@@ -289,7 +289,7 @@ class RunObserver:
         with self.database.read() as connection:
             return next_deadline(connection)
 
-    def look_at_rest(self, system: System | None, now: int) -> list[Violation]:
+    def check_at_rest(self, system: System | None, now: int) -> list[Violation]:
         with self.database.read() as connection:
             violations = self.lookout.look(connection, at_rest=True)
         violations += integrity(self.database)

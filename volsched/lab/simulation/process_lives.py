@@ -107,7 +107,7 @@ class Lives:
         try:
             done = self.born[who].step(frame.now, choice)
         except fault_points.FaultError:
-            self._gone(who)
+            self._note_end(who)
             return frame.note, None
         except Exception as error:
             self.born.pop(who, None)
@@ -121,7 +121,7 @@ class Lives:
         if self._is_busy(who) or who not in self.born:
             return ""
         self._fates.pop(who, None)
-        self._gone(who)
+        self._note_end(who)
         return "it is gone"
 
     def skew(self, who: str, by: int, crash: int = 0) -> str:
@@ -136,7 +136,7 @@ class Lives:
             self._set_right.add(who)
         return "its clock jumps"
 
-    def _gone(self, who: str) -> None:
+    def _note_end(self, who: str) -> None:
         self.counts["crashes"] += 1
         del self.born[who]
         if who in self._set_right:

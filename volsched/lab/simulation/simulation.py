@@ -66,7 +66,7 @@ def calm_down(run: "Simulation") -> list[Violation]:
                 deciding = lives.born.get("scheduler-1")
                 run.counts.update(watching.ends())
                 system = deciding.system if isinstance(deciding, Deciding) else None
-                return violations + watching.look_at_rest(system, lives.now)
+                return violations + watching.check_at_rest(system, lives.now)
             lives.now = due
     return [Violation(3, f"something still moves {ROUNDS} rounds after the last fault")]
 

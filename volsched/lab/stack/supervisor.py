@@ -165,8 +165,8 @@ class Instance:
             if now >= self._check_at:
                 self._check_at = now + int(health.interval * SECOND)
                 self._check_ends = now + int(health.timeout * SECOND)
-                with self._said.open("wb") as said:
-                    self._check = self._asked(health, said)
+                with self._check_output.open("wb") as said:
+                    self._check = self._started_check(health, said)
             return
         code = self._check.poll()
         if code is None and now < self._check_ends:
@@ -176,14 +176,14 @@ class Instance:
             self.condition, self.told, self._failures = Condition.HEALTHY, "", 0
         else:
             self._failures += 1
-            lines = self._said.read_text(errors="replace").strip().splitlines()
+            lines = self._check_output.read_text(errors="replace").strip().splitlines()
             self.told = lines[-1] if lines and code is not None else "no answer in time" if code is None else ""
             if self.condition is Condition.HEALTHY and self._failures >= health.retries:
                 self.condition = Condition.UNHEALTHY
         slowly = self.condition is Condition.HEALTHY and self._failures == 0
         self._check_at = now + int((health.interval if slowly else health.start_interval) * SECOND)
 
-    def _asked(self, health: Health, said: IO[bytes]) -> "subprocess.Popen[bytes] | None":
+    def _started_check(self, health: Health, said: IO[bytes]) -> "subprocess.Popen[bytes] | None":
         """None if there is no such command: that says nothing about the service, but users must know."""
         try:
             return self._spawn(health.command, said)
@@ -192,7 +192,7 @@ class Instance:
             return None
 
     @property
-    def _said(self) -> Path:
+    def _check_output(self) -> Path:
         return self.directory / "run" / f"{self.name}.health"
 
     def _end_check(self) -> None:

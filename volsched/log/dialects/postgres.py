@@ -104,11 +104,11 @@ class Postgres:
             raw.autocommit = False
 
         @event.listens_for(engine, "checkin")
-        def _returned(_raw: Any, record: Any) -> None:
+        def _on_checkin(_raw: Any, record: Any) -> None:
             record.info[RETURNED_AT] = time.monotonic()
 
         @event.listens_for(engine, "checkout")
-        def _taken(raw: Any, record: Any, _proxy: object) -> None:
+        def _on_checkout(raw: Any, record: Any, _proxy: object) -> None:
             returned_at = record.info.get(RETURNED_AT)
             if returned_at is not None and time.monotonic() - returned_at > PING_AFTER_SECONDS:
                 try:

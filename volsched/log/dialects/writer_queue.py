@@ -31,7 +31,7 @@ from weakref import WeakSet
 
 SUFFIX = "-queue"
 """Suffix of the queue file, appended to the database's name as SQLite does with its own (-wal, -shm)."""
-TELL_SECONDS = 5.0
+REPORT_SECONDS = 5.0
 """Interval of the log lines of a waiting process."""
 PRESENCE, COUNTER, FIRST = 0, 1, 16
 """Locked bytes: one by every process that has the file open; one to draw a ticket; from here on one per ticket."""
@@ -137,7 +137,7 @@ class WriterQueue:
         return file, ticket, turns, is_first
 
     def _wait(self, file: int, ticket: int, began: float) -> None:
-        with _told(self, began):
+        with _reported_wait(self, began):
             # Waits for the ticket just before ours, so that a turn does not wake every waiter. If that owner gives
             # up or dies, there may be others before it.
             _lock(file, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, ticket - 1)
@@ -190,7 +190,7 @@ def _locked_before(file: int, ticket: int) -> int | None:
     return None if kind == fcntl.F_UNLCK else max(start, FIRST)
 
 
-class _Teller:
+class _WaitReporter:
     """Reports who waits, for a whole process. The waiters cannot: they sleep in the kernel, without a limit."""
 
     def __init__(self) -> None:
@@ -212,10 +212,10 @@ class _Teller:
 
     def _run(self) -> None:
         while True:
-            time.sleep(TELL_SECONDS)
+            time.sleep(REPORT_SECONDS)
             for queue, began in list(self._waiting.items()):
                 waited = time.monotonic() - began
-                if waited >= TELL_SECONDS:
+                if waited >= REPORT_SECONDS:
                     with suppress(OSError):
                         _log.warning(
                             "%s: waiting for %.0f s for the turn to write; process %d had the last",
@@ -225,21 +225,21 @@ class _Teller:
                         )
 
 
-_teller = _Teller()
+_wait_reporter = _WaitReporter()
 
 
 @contextmanager
-def _told(queue: WriterQueue, began: float) -> Iterator[None]:
-    _teller.add(queue, began)
+def _reported_wait(queue: WriterQueue, began: float) -> Iterator[None]:
+    _wait_reporter.add(queue, began)
     try:
         yield
     finally:
-        _teller.remove(queue)
+        _wait_reporter.remove(queue)
 
 
 def _forked() -> None:
-    global _teller
-    _teller = _Teller()
+    global _wait_reporter
+    _wait_reporter = _WaitReporter()
     for queue in list(_queues):
         queue.forked()
 

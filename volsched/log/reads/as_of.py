@@ -35,12 +35,12 @@ class _StoreRows:
         return state_as_of(self.connection, stream, position=position)
 
 
-def look_at_head(connection: Connection) -> Now:
+def view_at_head(connection: Connection) -> Now:
     """The store as it is now; refuses one that requires newer readers."""
-    return look_at(connection, read_head(connection).position)
+    return view_at(connection, read_head(connection).position)
 
 
-def look_at(connection: Connection, head: int) -> Now:
+def view_at(connection: Connection, head: int) -> Now:
     """The same, where the head was read already."""
     return Now(_StoreRows(connection), head)
 

@@ -150,7 +150,7 @@ def redact(
     done, after = Redacted(until=until), base.position
     while after < until:
         with database.read() as connection:
-            events = list(_found(connection, after, until, what, ends))
+            events = list(_redacted_events(connection, after, until, what, ends))
         if events:
             done = replace(done, events=done.events + len(events), first=done.first or events[0].position)
             if not dry_run:
@@ -169,7 +169,7 @@ def _ends(connection: Connection, until: int) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(last.group_by(_events.c.stream))}
 
 
-def _found(
+def _redacted_events(
     connection: Connection, after: int, until: int, what: Collection[Redact], ends: dict[str, int]
 ) -> Iterator[Event]:
     """The next step's events, redacted."""

@@ -225,9 +225,9 @@ def attach_problem(volume: Volume, node: Node, attachments: Iterable[VolumeAttac
     """Why the volume cannot be attached to the node now, or None; one being deleted counts until it is gone."""
     for attachment in attachments:
         if attachment.meta.name == attachment_name(volume, node) and not _is_for(attachment, node):
-            return _taken(volume, attachment, node)
+            return _attached_elsewhere(volume, attachment, node)
         if is_exclusive(volume) and attachment.node_name != node.name:
-            return _taken(volume, attachment, node)
+            return _attached_elsewhere(volume, attachment, node)
     return None
 
 
@@ -254,7 +254,7 @@ def _is_for(attachment: VolumeAttachment, node: Node) -> bool:
     return same and not attachment.meta.being_deleted
 
 
-def _taken(volume: Volume, attachment: VolumeAttachment, node: Node) -> str:
+def _attached_elsewhere(volume: Volume, attachment: VolumeAttachment, node: Node) -> str:
     if attachment.node_name == node.name:
         return f'PersistentVolume "{volume.name}" is still attached to an earlier node "{node.name}"; wait for it'
     return (

@@ -107,7 +107,7 @@ def update_object(
     if _called(kind, manifest) == kind.name:
         raise InvalidError(kind.name, defects or creation_errors(kind, manifest))
     name = _key(kind, manifest)
-    stored = _found(state, kind, name)
+    stored = _existing_object(state, kind, name)
     wanted = manifest["metadata"]
     uid = wanted.get("uid") if same_uid else None
     _check_preconditions(stored, kind, name, uid=uid, rv=wanted.get("resourceVersion"))
@@ -186,7 +186,7 @@ def delete_object(
     `grace` are the seconds that a pod has to terminate; None: the pod's own (`kube.grace_period`). `finalizer`: of
     the controller that must handle its dependents first.
     """
-    stored = _found(state, kind, name)
+    stored = _existing_object(state, kind, name)
     _check_preconditions(stored, kind, name, uid=uid, rv=rv)
     old = stored.manifest or {}
     if "deletionTimestamp" in old["metadata"]:
@@ -243,7 +243,7 @@ def _living(state: State | None) -> ObjectState | None:
     return state if isinstance(state, ObjectState) and state.manifest is not None else None
 
 
-def _found(state: State | None, kind: Kind, name: str) -> ObjectState:
+def _existing_object(state: State | None, kind: Kind, name: str) -> ObjectState:
     stored = _living(state)
     if stored is None:
         raise NotFoundError(f'{kind.name} "{name}" not found')

@@ -107,7 +107,7 @@ def notice_event(
     return NewEvent(stream=stream, type="NoticeCreated", data={"patch": manifest}, binding=binding)
 
 
-def last_told(state: State | None) -> tuple[int, str]:
+def last_emission(state: State | None) -> tuple[int, str]:
     """How often a notice was emitted, and when last; (0, "") if never."""
     notice = state.manifest if isinstance(state, ObjectState) else None
     if notice is None:

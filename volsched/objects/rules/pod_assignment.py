@@ -27,7 +27,7 @@ def bind_pod(
     state: State | None, key: str, *, uid: str, node: str, now: str, notes: Mapping[str, str] | None = None
 ) -> NewEvent:
     """`notes`: annotations that the binder gives the pod."""
-    pod = _found(state, key, uid)
+    pod = _existing_pod(state, key, uid)
     name = metadata(pod).get("name")
     if metadata(pod).get("deletionTimestamp"):
         raise UnboundError(f"pod {name} is being deleted, cannot be assigned to a host")
@@ -40,7 +40,7 @@ def bind_pod(
 
 
 def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: str) -> NewEvent:
-    pod = _found(state, key, uid)
+    pod = _existing_pod(state, key, uid)
     node = spec(pod).get("nodeName")
     if not node:
         raise ConflictError(f'Pod "{key}" is not assigned to a node')
@@ -65,7 +65,7 @@ def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: s
     return _changed(key, patch)
 
 
-def _found(state: State | None, key: str, uid: str) -> Manifest:
+def _existing_pod(state: State | None, key: str, uid: str) -> Manifest:
     pod = state.manifest if isinstance(state, ObjectState) else None
     if pod is None or metadata(pod).get("uid") != uid:
         raise NotFoundError(f'Pod "{key}" with uid {uid} not found')

@@ -84,11 +84,11 @@ def save_volume(manifest: Manifest, *, status: bool = False) -> Steps[Held[Volum
     return saved
 
 
-def tell_claim(claim: Held[Claim], type_: str, reason: str, message: str, *, patience: int = 0) -> Steps[None]:
+def notify_claim(claim: Held[Claim], type_: str, reason: str, message: str, *, patience: int = 0) -> Steps[None]:
     yield Notice(CLAIM, claim.meta.key, claim.meta.uid, type_, reason, message, patience)
 
 
-def tell_volume(volume: Held[Volume], type_: str, reason: str, message: str) -> Steps[None]:
+def notify_volume(volume: Held[Volume], type_: str, reason: str, message: str) -> Steps[None]:
     yield Notice(VOLUME, volume.meta.key, volume.meta.uid, type_, reason, message)
 
 
@@ -109,7 +109,7 @@ def fail_volume(volume: Held[Volume], reason: str, message: str) -> Steps[None]:
         pass
     else:
         failed = yield from move_volume(volume, FAILED, message=message)
-        yield from tell_volume(failed, WARNING, reason, message)
+        yield from notify_volume(failed, WARNING, reason, message)
 
 
 def reset_claim(claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Claim]]:
@@ -129,7 +129,7 @@ def lose_claim(claim: Held[Claim], reason: str, message: str, *, rules: Controll
         pass
     else:
         lost = yield from save_claim(_unbound(claim, LOST, rules), status=True)
-        yield from tell_claim(lost, WARNING, reason, message)
+        yield from notify_claim(lost, WARNING, reason, message)
 
 
 def _unbound(claim: Held[Claim], phase: str, rules: ControllerRules) -> Manifest:

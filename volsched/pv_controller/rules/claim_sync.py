@@ -6,9 +6,9 @@ from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, 
 from volsched.pv_controller.rules.bind_writes import (
     bind,
     lose_claim,
+    notify_claim,
     reset_claim,
     save_claim,
-    tell_claim,
     with_spec,
 )
 from volsched.pv_controller.rules.protection import keep_claim_up
@@ -148,22 +148,22 @@ def _find_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> S
         # The changed claim is synced again at once, now with that class.
         yield from save_claim(with_spec(claim.manifest, storageClassName=default.name))
     elif delayed and selected_node(claim.value, alpha=rules.alpha_annotations) is None:
-        yield from _tell_who_is_awaited(view, claim)
+        yield from _notify_awaited_pods(view, claim)
         yield from reset_claim(claim, rules=rules)
     elif claim.value.class_name != "":
         # The phase stays until there is a volume.
         yield from provision(view, claim, rules=rules)
     else:
-        yield from tell_claim(claim, NORMAL, FAILED_BINDING, NO_VOLUME_AND_NO_CLASS)
+        yield from notify_claim(claim, NORMAL, FAILED_BINDING, NO_VOLUME_AND_NO_CLASS)
         yield from reset_claim(claim, rules=rules)
 
 
-def _tell_who_is_awaited(view: View, claim: Held[Claim]) -> Steps[None]:
+def _notify_awaited_pods(view: View, claim: Held[Claim]) -> Steps[None]:
     waiting = waiting_pods(view.pods_using(claim.meta.key))
     if waiting:
-        yield from tell_claim(claim, NORMAL, WAIT_FOR_POD_SCHEDULED, waiting_for_pods(waiting))
+        yield from notify_claim(claim, NORMAL, WAIT_FOR_POD_SCHEDULED, waiting_for_pods(waiting))
     else:
-        yield from tell_claim(claim, NORMAL, REASON_WAIT_FOR_FIRST_CONSUMER, NO_CONSUMER_YET)
+        yield from notify_claim(claim, NORMAL, REASON_WAIT_FOR_FIRST_CONSUMER, NO_CONSUMER_YET)
 
 
 def _take_named_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
@@ -179,11 +179,11 @@ def _take_named_volume(view: View, claim: Held[Claim], *, rules: ControllerRules
         yield from bind(volume, claim, rules=rules)
     elif BOUND_BY_CONTROLLER not in claim.meta.annotations:
         # The other claim may be deleted one day.
-        yield from tell_claim(claim, WARNING, FAILED_BINDING, volume_taken(volume.value.name))
+        yield from notify_claim(claim, WARNING, FAILED_BINDING, volume_taken(volume.value.name))
         yield from reset_claim(claim, rules=rules)
     else:
         # We named the volume ourselves, so a user removed bind-completed. The phase stays for inspection.
-        yield from tell_claim(claim, WARNING, FAILED_BINDING, volume_taken(volume.value.name))
+        yield from notify_claim(claim, WARNING, FAILED_BINDING, volume_taken(volume.value.name))
         raise SyncError(
             f'invalid binding of claim "{claim.meta.key}" to volume "{volume.value.name}": '
             f'volume already claimed by "{_owner(volume.value)}"'
@@ -195,7 +195,7 @@ def _take_free_volume(volume: Held[Volume], claim: Held[Claim], *, rules: Contro
     if why is None:
         yield from bind(volume, claim, rules=rules)
     else:
-        yield from tell_claim(claim, WARNING, VOLUME_MISMATCH, unfit_volume(volume.value.name, why))
+        yield from notify_claim(claim, WARNING, VOLUME_MISMATCH, unfit_volume(volume.value.name, why))
         yield from reset_claim(claim, rules=rules)
 
 

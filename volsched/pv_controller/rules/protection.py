@@ -27,7 +27,7 @@ from volsched.pv_controller.rules.requests import (
     Manifest,
     Steps,
 )
-from volsched.pv_controller.rules.view import Held, View, held_pod, protects
+from volsched.pv_controller.rules.view import Held, View, parsed_pod, protects
 
 
 class Protection(Enum):
@@ -62,7 +62,7 @@ def protect_claim(view: View, claim: Held[Claim]) -> Steps[None]:
     if wanted is Protection.REMOVE:
         # A pod that our cache does not know yet may be starting; only the store is certain.
         manifests = yield LivePods(claim.meta.namespace)
-        wanted = claim_protection(claim.value, [held_pod(manifest) for manifest in manifests])
+        wanted = claim_protection(claim.value, [parsed_pod(manifest) for manifest in manifests])
     else:
         pass
     finalizers = _changed(claim.meta.finalizers, PVC_PROTECTION, wanted)

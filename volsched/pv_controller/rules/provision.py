@@ -17,7 +17,7 @@ from volsched.kube.meta import (
 from volsched.kube.storage import Claim, StorageClass, Volume
 from volsched.log.commands import RejectedError
 from volsched.objects.rules.object_events import AlreadyExistsError
-from volsched.pv_controller.rules.bind_writes import claim_reference, save_claim, tell_claim, with_annotations
+from volsched.pv_controller.rules.bind_writes import claim_reference, notify_claim, save_claim, with_annotations
 from volsched.pv_controller.rules.protection import DELETE, with_migration
 from volsched.pv_controller.rules.reasons import (
     BOUND,
@@ -31,8 +31,6 @@ from volsched.pv_controller.rules.reasons import (
     claim_not_saved,
     cleaned_up,
     cleanup_failed,
-    made_too_small,
-    made_without_attributes,
     no_data_source,
     no_mount_options,
     no_plugin_named,
@@ -40,6 +38,8 @@ from volsched.pv_controller.rules.reasons import (
     provisioned,
     provisioning_failed,
     volume_not_saved,
+    volume_too_small,
+    volume_without_attributes,
     waiting_for_provisioner,
 )
 from volsched.pv_controller.rules.requests import (
@@ -58,7 +58,7 @@ from volsched.pv_controller.rules.requests import (
     UnfinishedError,
     VolumePlugin,
 )
-from volsched.pv_controller.rules.view import Held, View, held_volume
+from volsched.pv_controller.rules.view import Held, View, parsed_volume
 from volsched.scheduling.rules.pod_claims import selected_node
 from volsched.scheduling.rules.reasons import class_not_found
 
@@ -104,7 +104,7 @@ def _ask_outside(claim: Held[Claim], provisioner: str, *, rules: ControllerRules
     except RejectedError as error:
         yield from _fail(claim, claim_not_saved(str(error)))
         raise
-    yield from tell_claim(ordered, NORMAL, EXTERNAL_PROVISIONING, waiting_for_provisioner(provisioner))
+    yield from notify_claim(ordered, NORMAL, EXTERNAL_PROVISIONING, waiting_for_provisioner(provisioner))
 
 
 def _order(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[Held[Claim]]:
@@ -137,7 +137,7 @@ def _make(
         request = Provision(plugin.name, name, claim.manifest, storage_class.manifest, node)
         answer = yield from _call(request, claim, storage_class, rules)
         volume = _finished(answer, name, claim.value, storage_class.value, plugin)
-        why = _unfit(held_volume(volume).value, claim.value, rules)
+        why = _unfit(parsed_volume(volume).value, claim.value, rules)
         if why is not None:
             # It could never be bound, and its name would prevent a correct one.
             failure = yield from _failure(claim, provisioning_failed(storage_class.value.name, why))
@@ -215,10 +215,10 @@ def _finished(
 def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
     """Why the volume could never be bound to the claim that it was made for."""
     if volume.size < claim.size:
-        return made_too_small(str(volume.size), str(claim.size))
+        return volume_too_small(str(volume.size), str(claim.size))
     differs = (volume.attributes_class or "") != (claim.attributes_class or "")
     if differs and rules.refuses_other_attributes:
-        return made_without_attributes(claim.attributes_class or "", volume.attributes_class or "")
+        return volume_without_attributes(claim.attributes_class or "", volume.attributes_class or "")
     return None
 
 
@@ -239,7 +239,7 @@ def _save(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[N
         else:
             break
     name = volume["metadata"]["name"]
-    yield from tell_claim(claim, NORMAL, PROVISIONING_SUCCEEDED, provisioned(name, plugin.name))
+    yield from notify_claim(claim, NORMAL, PROVISIONING_SUCCEEDED, provisioned(name, plugin.name))
 
 
 def _clean_up(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[None]:
@@ -256,14 +256,14 @@ def _clean_up(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Ste
                 yield Pause(SAVE_PAUSE_SECONDS)
             else:
                 message = cleanup_failed(claim.meta.key, str(error))
-                yield from tell_claim(claim, WARNING, PROVISIONING_CLEANUP_FAILED, message)
+                yield from notify_claim(claim, WARNING, PROVISIONING_CLEANUP_FAILED, message)
         else:
-            yield from tell_claim(claim, NORMAL, PROVISIONING_CLEANED_UP, cleaned_up(claim.meta.key, name))
+            yield from notify_claim(claim, NORMAL, PROVISIONING_CLEANED_UP, cleaned_up(claim.meta.key, name))
             break
 
 
 def _fail(claim: Held[Claim], message: str) -> Steps[None]:
-    yield from tell_claim(claim, WARNING, PROVISIONING_FAILED, message)
+    yield from notify_claim(claim, WARNING, PROVISIONING_FAILED, message)
 
 
 def _failure(claim: Held[Claim], message: str) -> Steps[SyncError]:

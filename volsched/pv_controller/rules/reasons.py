@@ -110,11 +110,11 @@ def provisioning_failed(class_name: str, why: str) -> str:
     return f'Failed to provision volume with StorageClass "{class_name}": {why}'
 
 
-def made_too_small(made: str, wanted: str) -> str:
+def volume_too_small(made: str, wanted: str) -> str:
     return f"the plugin made a volume of {made} where {wanted} were asked for"
 
 
-def made_without_attributes(wanted: str, made: str) -> str:
+def volume_without_attributes(wanted: str, made: str) -> str:
     got = f'"{made}"' if made else "none"
     return (
         f"the plugin made a volume with volumeAttributesClassName {got} where volumeAttributesClassName "

@@ -28,10 +28,10 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, LegState, States, manifest_of
 from volsched.objects.rules.object_events import changed_event, notice_event, notice_stream
 from volsched.pv_controller.rules.bind_writes import (
+    notify_claim,
     reset_claim,
     save_claim,
     save_volume,
-    tell_claim,
     unbind,
     with_annotations,
     with_spec,
@@ -133,7 +133,7 @@ def roll_back(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Step
         yield from _complete(claim)
     elif refusal is not None:
         rejected = yield from _end(claim)
-        yield from tell_claim(rejected, WARNING, ROLLBACK_REJECTED, rollback_refused(refusal))
+        yield from notify_claim(rejected, WARNING, ROLLBACK_REJECTED, rollback_refused(refusal))
     else:
         # Begun before, or allowed. Once the claim is unlinked, no pod can start to use it: the node would refuse.
         yield from _undo(view, claim, rules=rules)
@@ -165,7 +165,7 @@ def _undo(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[No
         pass
     if waiting:
         message = rollback_waits_for(sorted(waiting))
-        yield from tell_claim(claim, WARNING, ROLLBACK_STALLED, message, patience=STALLED_AFTER_SECONDS)
+        yield from notify_claim(claim, WARNING, ROLLBACK_STALLED, message, patience=STALLED_AFTER_SECONDS)
     else:
         yield from _complete(claim)
 
@@ -215,7 +215,7 @@ def _volumes_with(view: View, claim: Claim, uid: str) -> list[Held[Volume]]:
 
 def _complete(claim: Held[Claim]) -> Steps[None]:
     free = yield from _end(claim)
-    yield from tell_claim(free, NORMAL, ROLLBACK_COMPLETED, ROLLED_BACK)
+    yield from notify_claim(free, NORMAL, ROLLBACK_COMPLETED, ROLLED_BACK)
 
 
 def _end(claim: Held[Claim]) -> Steps[Held[Claim]]:

@@ -34,25 +34,25 @@ class Held(Generic[T]):
         return self.value.meta
 
 
-def held_claim(manifest: Manifest) -> Held[Claim]:
+def parsed_claim(manifest: Manifest) -> Held[Claim]:
     value = KINDS[CLAIM].read(manifest)
     assert isinstance(value, Claim)
     return Held(manifest, value)
 
 
-def held_volume(manifest: Manifest) -> Held[Volume]:
+def parsed_volume(manifest: Manifest) -> Held[Volume]:
     value = KINDS[VOLUME].read(manifest)
     assert isinstance(value, Volume)
     return Held(manifest, value)
 
 
-def held_class(manifest: Manifest) -> Held[StorageClass]:
+def parsed_class(manifest: Manifest) -> Held[StorageClass]:
     value = KINDS["StorageClass"].read(manifest)
     assert isinstance(value, StorageClass)
     return Held(manifest, value)
 
 
-def held_pod(manifest: Manifest) -> Held[Pod]:
+def parsed_pod(manifest: Manifest) -> Held[Pod]:
     value = KINDS["Pod"].read(manifest)
     assert isinstance(value, Pod)
     return Held(manifest, value)
@@ -92,10 +92,10 @@ class View(Protocol):
 # The controller's private caches in memory, with the indexes that its queries need.
 
 _READ: dict[str, Callable[[Manifest], Held[Any]]] = {
-    CLAIM: held_claim,
-    VOLUME: held_volume,
-    "StorageClass": held_class,
-    "Pod": held_pod,
+    CLAIM: parsed_claim,
+    VOLUME: parsed_volume,
+    "StorageClass": parsed_class,
+    "Pod": parsed_pod,
 }
 KINDS_SEEN = tuple(_READ)
 """The kinds that the controller caches; others are read live."""
@@ -105,7 +105,7 @@ class Caches:
     """A View that is fed objects one by one."""
 
     def __init__(self, objects: Iterable[tuple[str, Manifest]] = ()) -> None:
-        self._held: dict[str, dict[str, Held[Any]]] = {kind: {} for kind in KINDS_SEEN}
+        self._objects: dict[str, dict[str, Held[Any]]] = {kind: {} for kind in KINDS_SEEN}
         self._pods: defaultdict[str, dict[str, Held[Pod]]] = defaultdict(dict)
         self._reserved: defaultdict[str, dict[str, Held[Volume]]] = defaultdict(dict)
         self._grouped: defaultdict[Modes, set[str]] = defaultdict(set)
@@ -121,41 +121,41 @@ class Caches:
 
     def put(self, kind: str, new: Held[Any]) -> bool:
         """`store`, of a parsed object."""
-        old = self._held[kind].get(new.meta.key)
+        old = self._objects[kind].get(new.meta.key)
         if old is not None and _version(old) > _version(new):
             return False
         if old is not None:
             self._unindex(old)
-        self._held[kind][new.meta.key] = new
+        self._objects[kind][new.meta.key] = new
         self._index(new)
         return True
 
     def drop(self, kind: str, key: str) -> Held[Any] | None:
         """Returns the removed object; it may name objects to sync now (`protection`)."""
-        old = self._held[kind].pop(key, None)
+        old = self._objects[kind].pop(key, None)
         if old is not None:
             self._unindex(old)
         return old
 
     def held(self, kind: str, key: str) -> Held[Any] | None:
-        return self._held[kind].get(key)
+        return self._objects[kind].get(key)
 
     def keys(self, kind: str) -> list[str]:
-        return sorted(self._held[kind])
+        return sorted(self._objects[kind])
 
     # --- the view ---------------------------------------------------------------------------------------
 
     def claim(self, key: str) -> Held[Claim] | None:
-        return self._held[CLAIM].get(key)
+        return self._objects[CLAIM].get(key)
 
     def volume(self, name: str) -> Held[Volume] | None:
-        return self._held[VOLUME].get(name)
+        return self._objects[VOLUME].get(name)
 
     def storage_class(self, name: str) -> Held[StorageClass] | None:
-        return self._held["StorageClass"].get(name)
+        return self._objects["StorageClass"].get(name)
 
     def classes(self) -> Iterable[Held[StorageClass]]:
-        return self._held["StorageClass"].values()
+        return self._objects["StorageClass"].values()
 
     def pods_using(self, claim_key: str) -> Iterable[Held[Pod]]:
         return _entries(self._pods, claim_key)
@@ -169,7 +169,7 @@ class Caches:
     def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity) -> Iterable[Held[Volume]]:
         by_size = self._free.get((class_name, modes), [])
         first = bisect_left(by_size, (at_least.nano, ""))
-        return (self._held[VOLUME][name] for _, name in islice(by_size, first, None))
+        return (self._objects[VOLUME][name] for _, name in islice(by_size, first, None))
 
     # --- indexes ----------------------------------------------------------------------------------------
 

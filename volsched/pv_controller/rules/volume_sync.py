@@ -9,9 +9,9 @@ from volsched.objects.rules.object_events import NotFoundError
 from volsched.pv_controller.rules.bind_writes import (
     fail_volume,
     move_volume,
+    notify_claim,
+    notify_volume,
     save_volume,
-    tell_claim,
-    tell_volume,
     unbind,
     with_finalizers,
 )
@@ -51,7 +51,7 @@ from volsched.pv_controller.rules.requests import (
     VolumeInUseError,
     VolumePlugin,
 )
-from volsched.pv_controller.rules.view import Held, View, active_pods, held_claim, held_volume, placed_pods
+from volsched.pv_controller.rules.view import Held, View, active_pods, parsed_claim, parsed_volume, placed_pods
 
 # What becomes of a volume whose claim is gone: retained, deleted, or scrubbed for the next one.
 #
@@ -86,7 +86,7 @@ def delete_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -
         try:
             deleted = yield from _delete_storage(view, live, rules=rules)
         except VolumeInUseError as error:
-            yield from tell_volume(live, NORMAL, VOLUME_DELETE, str(error))
+            yield from notify_volume(live, NORMAL, VOLUME_DELETE, str(error))
             raise
         except (PluginError, RejectedError) as error:
             yield from fail_volume(live, VOLUME_FAILED_DELETE, str(error))
@@ -109,7 +109,7 @@ def recycle_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) 
         pods = active_pods(view.pods_using(key))
         plugin = _serving(live.value, rules, recycles=True)
         if pods and view.claim(key) is None:
-            yield from tell_volume(live, NORMAL, VOLUME_FAILED_RECYCLE, used_by_pods(pods))
+            yield from notify_volume(live, NORMAL, VOLUME_FAILED_RECYCLE, used_by_pods(pods))
         elif plugin is None:
             # An existing claim of that name is a new one with another volume; its pods do not use this one.
             yield from fail_volume(live, VOLUME_FAILED_RECYCLE, NO_RECYCLER)
@@ -127,7 +127,7 @@ def is_released(view: View, volume: Volume, *, rules: ControllerRules) -> Steps[
     claim = view.claim(key)
     if rules.safe_release:
         manifest = yield LiveGet(CLAIM, key)
-        claim = None if manifest is None else held_claim(manifest)
+        claim = None if manifest is None else parsed_claim(manifest)
     else:
         # The reference reads its cache, which may not know the claim yet.
         pass
@@ -138,7 +138,7 @@ def is_released(view: View, volume: Volume, *, rules: ControllerRules) -> Steps[
 
 def _live_volume(name: str) -> Steps[Held[Volume] | None]:
     manifest = yield LiveGet(VOLUME, name)
-    return None if manifest is None else held_volume(manifest)
+    return None if manifest is None else parsed_volume(manifest)
 
 
 def _still_released(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[Held[Volume] | None]:
@@ -195,7 +195,7 @@ def _scrub(volume: Held[Volume], plugin: VolumePlugin) -> Steps[None]:
     except PluginError as error:
         yield from fail_volume(volume, VOLUME_FAILED_RECYCLE, f"Recycle failed: {error}")
     else:
-        yield from tell_volume(volume, NORMAL, VOLUME_RECYCLED, RECYCLED)
+        yield from notify_volume(volume, NORMAL, VOLUME_RECYCLED, RECYCLED)
         yield from unbind(volume)
 
 
@@ -255,8 +255,8 @@ def _sync_with(view: View, volume: Held[Volume], claim: Held[Claim], *, rules: C
     """The volume's claim exists. Does it point back?"""
     if claim.value.volume_name == "" and claim.value.mode != volume.value.mode:
         # The claim's search will never take this volume, so both get a notice instead of endless syncs.
-        yield from tell_volume(volume, WARNING, VOLUME_MISMATCH, claim_of_other_mode(claim.value.name))
-        yield from tell_claim(claim, WARNING, VOLUME_MISMATCH, volume_of_other_mode(volume.value.name))
+        yield from notify_volume(volume, WARNING, VOLUME_MISMATCH, claim_of_other_mode(claim.value.name))
+        yield from notify_claim(claim, WARNING, VOLUME_MISMATCH, volume_of_other_mode(volume.value.name))
     elif claim.value.volume_name == "":
         # The claim's sync completes the binding, or undoes it in a rollback. The phase stays.
         yield Enqueue(CLAIM, claim.meta.key)
@@ -300,4 +300,4 @@ def _claim_of(
 
 def _live_claim(key: str) -> Steps[Held[Claim] | None]:
     manifest = yield LiveGet(CLAIM, key)
-    return None if manifest is None else held_claim(manifest)
+    return None if manifest is None else parsed_claim(manifest)

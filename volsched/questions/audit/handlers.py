@@ -10,7 +10,7 @@ from volsched.log.integrity.anchors import parse_anchor
 from volsched.log.integrity.verification_notes import note_verification
 from volsched.log.integrity.verify import VerifyReport, verify
 from volsched.log.leases import LeaseStanding, standings
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.questions.audit import decisions
 from volsched.questions.audit.answers import Answer, Item
 from volsched.questions.audit.parameters import (
@@ -122,7 +122,7 @@ def cause(context: QuestionContext, parameters: Cause) -> Answer:
     with context.database.read() as connection:
         if position is not None:
             return history.causation(connection, int(position), limit=parameters.limit)
-        id_ = full_id(look_at_head(connection), kind_called(BINDING), binding or "")
+        id_ = full_id(view_at_head(connection), kind_called(BINDING), binding or "")
         return history.causes_of_binding(connection, id_, limit=parameters.limit)
 
 

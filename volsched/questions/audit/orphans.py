@@ -12,7 +12,7 @@ from volsched.kube.storage import LOST, Claim, Volume
 from volsched.kube.workloads import Node, Pod
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.observed_cluster import attached_cluster
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.event_audit import last_written
 from volsched.pv_controller.rules.reasons import RELEASED
 from volsched.pv_controller.rules.rollback import claim_stream
@@ -73,7 +73,7 @@ def orphans(context: QuestionContext, parameters: Orphans) -> Answer:
 
 def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list[Orphan]:
     """The orphans in a store."""
-    look = look_at_head(connection)
+    look = view_at_head(connection)
     states: dict[str, State] = {f"{noun}/{key}": it for noun in LOOKED_AT for key, it in look.every(noun)}
     written = {it: last_written(connection, it, "status", "phase") for it in released_volumes(states)}
     times = {stream: it.at for stream, it in written.items() if it is not None}

@@ -15,7 +15,7 @@ from volsched.kube.manifest import Manifest, metadata, spec, uid
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
 from volsched.log.observed_cluster import MOST_SILENT, attached_cluster, gaps, known_cursors
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.tail import read_stream, tails
 from volsched.questions.audit.answers import Answer, time_text
 from volsched.questions.claims.half_bound import claims_of_pod
@@ -33,7 +33,7 @@ def claim_data(context: QuestionContext, parameters: ClaimDataParameters) -> Ans
     with context.database.read() as connection:
         claims = {
             key: it.manifest
-            for key, it in look_at_head(connection).every("claim")
+            for key, it in view_at_head(connection).every("claim")
             if isinstance(it, ObjectState)
             and it.manifest is not None
             and parameters.claims_in in (None, key.partition("/")[0])

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from volsched.kube.manifest import Manifest, annotations, claim_is_bound, claim_of, metadata, spec, uid
 from volsched.kube.meta import BETA_STORAGE_PROVISIONER, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONER
 from volsched.log.events.fold import ObjectState
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.event_audit import last_written
 from volsched.log.reads.tail import event
 from volsched.questions.audit.answers import Answer, time_text
@@ -45,7 +45,7 @@ class HalfBound:
 def in_flight(context: QuestionContext, parameters: HalfBoundParameters) -> Answer:
     oldest = context.now - duration_of(parameters.older_than)
     with context.database.read() as connection:
-        look = look_at_head(connection)
+        look = view_at_head(connection)
         objects = {
             f"{noun}/{key}": state.manifest
             for noun in ("volume", "claim", "pod")

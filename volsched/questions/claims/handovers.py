@@ -6,7 +6,7 @@ from typing import Any
 from volsched.kube.manifest import status
 from volsched.kube.storage import AVAILABLE
 from volsched.log.events.fold import ObjectState
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.questions.audit.answers import Answer
 from volsched.questions.context import QuestionContext
 from volsched.questions.history.volume_history import CLEAN_DATA, NEVER_BOUND, claims_of
@@ -18,7 +18,7 @@ def handovers(context: QuestionContext, parameters: WindowParameters) -> Answer:
     """In the order of volumes' names; the next page begins after the last volume of this one."""
     items: list[dict[str, Any]] = []
     with context.window(parameters) as (connection, within):
-        look = look_at_head(connection)
+        look = view_at_head(connection)
         for volume, state in look.every("volume"):
             if parameters.after is not None and volume <= parameters.after:
                 continue

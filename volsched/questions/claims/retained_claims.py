@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from volsched.kube.manifest import Manifest, claim_is_bound, spec, uid
 from volsched.log.events.fold import ObjectState
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.open_bindings import RetainedLeg, retained_legs
 from volsched.questions.audit.answers import Answer, time_text
 from volsched.questions.claims.data_state import NEVER_USED, UNKNOWN, data_of
@@ -22,7 +22,7 @@ def retained(context: QuestionContext, parameters: PageParameters) -> Answer:
     """One item per leg, in the order of bindings; claims that were deleted since are left out."""
     items: list[dict[str, Any]] = []
     with context.database.read() as connection:
-        look = look_at_head(connection)
+        look = view_at_head(connection)
         legs = retained_legs(connection, after=parameters.after or "", limit=parameters.limit)
         for leg in legs:
             state = look.one("claim", leg.claim)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from volsched.kube.manifest import Manifest, claim_of, spec, status
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import kind_called
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.questions.claims.data_state import NEVER_USED, USED, data_of
 from volsched.questions.claims.half_bound import claims_of_pod
 from volsched.questions.context import QuestionContext
@@ -23,7 +23,7 @@ def uses(context: QuestionContext, parameters: ObjectParameters) -> dict[str, An
     if parameters.noun not in (CLAIM.noun, VOLUME.noun):
         raise QuestionError(f"a {parameters.named.singular} is not used by pods; ask for a pvc or a pv")
     with context.database.read() as connection:
-        look = look_at_head(connection)
+        look = view_at_head(connection)
         with context.with_suggestions(connection, parameters.named, parameters.key):
             subject = look.one(parameters.noun, parameters.key)
             if not isinstance(subject, ObjectState) or subject.manifest is None:

@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from volsched.log.events.fold import AttemptState, BindingState, State
 from volsched.log.events.streams import ATTEMPT, BINDING
-from volsched.log.reads.as_of import look_at, look_at_head
+from volsched.log.reads.as_of import view_at, view_at_head
 from volsched.log.reads.decision_audit import attempts_page, bindings_page
 from volsched.log.reads.tail import read_head
 from volsched.questions.audit.answers import Answer, place_in, place_token
@@ -57,13 +57,13 @@ def attempt(context: QuestionContext, parameters: NamedParameters) -> ObjectsAns
 def steps(context: QuestionContext, parameters: NamedParameters) -> Answer:
     _single(context, parameters, BINDING)
     with context.database.read() as connection:
-        return Answer(items=steps_of(look_at_head(connection), parameters.name))
+        return Answer(items=steps_of(view_at_head(connection), parameters.name))
 
 
 def _single(context: QuestionContext, parameters: NamedParameters, noun: str) -> ObjectsAnswer:
     with context.database.read() as connection:
         head = read_head(connection).position
-        state = look_at(connection, head).one(noun, parameters.name)
+        state = view_at(connection, head).one(noun, parameters.name)
     if state is None or namespace_of(parameters.name, state) != parameters.namespace:
         raise MissingError(f"{noun}s", parameters.name)
     return _answer(noun, [(parameters.name, state)], head, context.now)

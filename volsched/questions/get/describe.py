@@ -21,7 +21,7 @@ from volsched.log.reads.lookups import (
 from volsched.log.reads.views import Concerned, Look
 from volsched.questions.context import QuestionContext
 from volsched.questions.get.documents import as_manifest, attempt_document, binding_document
-from volsched.questions.get.handlers import look_as_of, state_of
+from volsched.questions.get.handlers import state_of, view_as_of
 from volsched.questions.get.near_names import full_id
 from volsched.questions.get.parameters import OneParameters
 from volsched.questions.registry import DatedDocument
@@ -41,7 +41,7 @@ Description = dict[str, Any]
 
 
 def describe(context: QuestionContext, parameters: OneParameters) -> DatedDocument:
-    with look_as_of(context, parameters.as_of) as (look, now):
+    with view_as_of(context, parameters.as_of) as (look, now):
         state = state_of(context, parameters, look)
         return DatedDocument(
             description(look, parameters.named, full_id(look, parameters.named, parameters.key), state), now

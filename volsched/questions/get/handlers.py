@@ -18,7 +18,7 @@ from volsched.questions.refusals import UnknownError
 
 def objects_of_kind(context: QuestionContext, parameters: KindParameters) -> ObjectsAnswer:
     named = kind_called(parameters.kind)
-    with look_as_of(context, parameters.as_of) as (look, now):
+    with view_as_of(context, parameters.as_of) as (look, now):
         states = [
             (key, state)
             for key, state in look.every(named.noun)
@@ -29,13 +29,13 @@ def objects_of_kind(context: QuestionContext, parameters: KindParameters) -> Obj
 
 
 def single_object(context: QuestionContext, parameters: OneParameters) -> ObjectsAnswer:
-    with look_as_of(context, parameters.as_of) as (look, now):
+    with view_as_of(context, parameters.as_of) as (look, now):
         key = full_id(look, parameters.named, parameters.key)
         return _answer(parameters.noun, [(key, state_of(context, parameters, look))], look, now)
 
 
 @contextmanager
-def look_as_of(context: QuestionContext, as_of: str | None) -> Iterator[tuple[Look, int]]:
+def view_as_of(context: QuestionContext, as_of: str | None) -> Iterator[tuple[Look, int]]:
     """One consistent view of the store, and the time that ages are counted to."""
     if as_of is None:
         with context.now_in_store() as look:
@@ -43,10 +43,10 @@ def look_as_of(context: QuestionContext, as_of: str | None) -> Iterator[tuple[Lo
         return
     database = context.database
     # The past is read from the log with SQLAlchemy, which the present does not need.
-    from volsched.questions.history.moments import look_in
+    from volsched.questions.history.moments import view_in
 
     with database.read() as connection:
-        yield look_in(connection, as_of, now=context.now)
+        yield view_in(connection, as_of, now=context.now)
 
 
 def state_of(context: QuestionContext, parameters: OneParameters, look: Look) -> State:

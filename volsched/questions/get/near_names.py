@@ -68,9 +68,9 @@ def log_beginning(look: Look) -> str | None:
 
 def unknown_message(connection: "Connection", named: Named, key: str, *, within: str | None = None) -> str | None:
     """The message for an object that never existed; None where it did: a deleted object has a history."""
-    from volsched.log.reads.as_of import look_at_head
+    from volsched.log.reads.as_of import view_at_head
 
-    look = look_at_head(connection)
+    look = view_at_head(connection)
     if look.source.state_as_of(f"{named.noun}/{key}", look.position) is not None:
         return None
     return not_found(look, named, key, within=within)

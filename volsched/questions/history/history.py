@@ -12,7 +12,7 @@ from volsched.log.base import archived, newest_snapshot, read_base
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, OBSERVED_CLUSTER, kind_called, noun_and_key
-from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.as_of import view_at_head
 from volsched.log.reads.event_audit import (
     EVERYTHING,
     Window,
@@ -287,7 +287,7 @@ def timeline(context: QuestionContext, parameters: Timeline) -> Answer:
         if parameters.noun == BINDING:
             return binding_history(
                 connection,
-                full_id(look_at_head(connection), parameters.named, parameters.name),
+                full_id(view_at_head(connection), parameters.named, parameters.name),
                 within,
                 **parameters.page,
             )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from sqlalchemy import Connection
 
 from volsched.log.base import archives_text, read_base
-from volsched.log.reads.as_of import AsOf, look_at_head
+from volsched.log.reads.as_of import AsOf, view_at_head
 from volsched.log.reads.event_audit import Window, position_since, window
 from volsched.log.reads.tail import event, position_at, read_head
 from volsched.log.reads.views import Look
@@ -137,11 +137,11 @@ def position_of(connection: Connection, text: str | None, *, now: int) -> int:
     return int(text)
 
 
-def look_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[Look, int]:
+def view_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[Look, int]:
     """The store now or then, and the time that ages are counted to: for a time in the past that time, for a
     position the time of its event."""
     if as_of is None:
-        return look_at_head(connection), now
+        return view_at_head(connection), now
     position = position_of(connection, as_of, now=now)
     if not is_position(as_of):
         return AsOf(connection, position), time_of(as_of, now=now)

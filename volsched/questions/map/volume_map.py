@@ -20,7 +20,7 @@ from volsched.log.reads.views import Look
 from volsched.questions.audit.answers import time_text
 from volsched.questions.claims.half_bound import claims_of_pod
 from volsched.questions.context import QuestionContext
-from volsched.questions.history.moments import look_in
+from volsched.questions.history.moments import view_in
 from volsched.questions.map.answers import (
     Counts,
     MapClass,
@@ -48,7 +48,7 @@ def volume_map(context: QuestionContext, parameters: MapParameters) -> VolumeMap
     if len(keys) > MOST_LEVELS:
         raise QuestionError(f"by: {len(keys)} labels; nodes are grouped by {MOST_LEVELS} at most")
     with context.database.read() as connection:
-        look, moment = look_in(connection, parameters.as_of, now=context.now)
+        look, moment = view_in(connection, parameters.as_of, now=context.now)
         survey = MapSurvey(parameters, MapPlaces(keys))
         survey.take(StorageLines(connection, look))
         head = read_head(connection)
@@ -203,7 +203,7 @@ class MapSurvey:
         for claim in claims:
             if claim.volume:
                 self.claims[claim.key] = claim
-                self._add(_lost(claim.volume, claim))
+                self._add(_missing_volume(claim.volume, claim))
 
     def _add(self, volume: VolumeOnMap) -> None:
         if not self._is_selected(volume.place, volume.state, volume.class_name):
@@ -372,7 +372,7 @@ def _claims(pod: PodLine) -> Iterator[str]:
     return claims_of_pod({"metadata": names, "spec": {"volumes": orjson.loads(pod.volumes)}})
 
 
-def _lost(name: str, claim: ClaimLine) -> VolumeOnMap:
+def _missing_volume(name: str, claim: ClaimLine) -> VolumeOnMap:
     """A volume that a claim is bound to and that does not exist; its size was at least the claim's request."""
     place = MapPlace((), None, reached=False)
     class_name = claim.class_name or NONE

@@ -19,7 +19,7 @@ from volsched.log.reads.startup import load_objects
 from volsched.log.reads.views import Look
 from volsched.questions.audit.answers import time_text
 from volsched.questions.context import QuestionContext
-from volsched.questions.history.moments import look_in
+from volsched.questions.history.moments import view_in
 from volsched.questions.registry import API_VERSION
 from volsched.questions.status.parameters import StatusParameters
 from volsched.questions.status.storage_tally import COUNTED, StorageTally
@@ -28,7 +28,7 @@ from volsched.questions.status.storage_tally import COUNTED, StorageTally
 def status(context: QuestionContext, parameters: StatusParameters) -> dict[str, Any]:
     with context.database.read() as connection:
         if parameters.as_of is not None:
-            return _as_of(*look_in(connection, parameters.as_of, now=context.now))
+            return _as_of(*view_in(connection, parameters.as_of, now=context.now))
         gauges = read_gauges(connection)
         tally = context.tally
         if tally is None:

@@ -41,7 +41,7 @@ class Judge:
             delayed=question.claims.delayed,
             candidates=self._candidates(position),
         )
-        view = self._seen_from(node.name, position)
+        view = self._snapshot_for(node.name, position)
         if near is not None:
             view = replace(view, stored_volumes=Chosen(self.contents.whole.stored_volumes, near))
         return volume_verdict(
@@ -55,7 +55,7 @@ class Judge:
             contended=question.inline or bool(question.exclusive),
         )
 
-    def _seen_from(self, node: str, position: int) -> Snapshot:
+    def _snapshot_for(self, node: str, position: int) -> Snapshot:
         contents, question = self.contents, self.question
         if not (question.rooms or question.limited or question.inline or question.exclusive):
             # The case of most pods. A snapshot costs as much as checking a claim.

@@ -188,13 +188,13 @@ def walk(plugin: Plugin, contents: Contents, pod: Pod) -> PluginMasks:
     # Most plugins leave out no node, and are not called for it per node.
     leaves = type(prepared).leaves_out is not Prepared.leaves_out
     return PluginMasks(
-        left_out=(lambda mask: _asked(prepared.leaves_out, contents, mask)) if leaves else _nobody,
-        refusals=lambda mask: _asked(prepared.filter, contents, mask),
+        left_out=(lambda mask: _refusals_by_node(prepared.leaves_out, contents, mask)) if leaves else _nobody,
+        refusals=lambda mask: _refusals_by_node(prepared.filter, contents, mask),
         scores=lambda mask: _walked(prepared, contents, mask),
     )
 
 
-def _asked(ask: Callable[[Node], Status], contents: Contents, mask: int) -> Refusals:
+def _refusals_by_node(ask: Callable[[Node], Status], contents: Contents, mask: int) -> Refusals:
     refused: dict[Status, int] = {}
     for position in positions(mask):
         said = ask(contents.nodes.at(position))

@@ -161,7 +161,7 @@ class NodeSearch:
             return
         for plan in plans:
             for group in plan.remainder():
-                self._look_at(group)
+                self._examine(group)
         for region in all_regions:
             if not region.mask & question.required:
                 self._count(plan_of(question, region, profile))
@@ -212,14 +212,14 @@ class NodeSearch:
                     break
                 if total == bound and not self._goes_first(mask, name):
                     continue
-            self._look_at(group, mask)
+            self._examine(group, mask)
             runners_up = self._next_best(chosen)
         return tuple([RunnerUp(name, score_of(total)) for total, name in runners_up])
 
     def _next_best(self, chosen: int) -> list[tuple[int, str]]:
         """The best of the known nodes, so that hardly any needs another check."""
         best: list[tuple[int, str]] = []
-        known = self._checked(chosen) if self.judge.question.limited else self._known()
+        known = self._checked(chosen) if self.judge.question.limited else self._known_totals()
         for total, mask in known:
             for node in islice(self.turns.in_turn(mask & ~chosen), RUNNERS_UP - len(best)):
                 best.append((total, node.name))
@@ -227,7 +227,7 @@ class NodeSearch:
                 break
         return best
 
-    def _known(self) -> Iterator[tuple[int, int]]:
+    def _known_totals(self) -> Iterator[tuple[int, int]]:
         """By total, the highest first, the nodes that were checked or proposed."""
         judged = self._judged()
         for total in sorted({*judged, *self._steps}, reverse=True):
@@ -318,7 +318,7 @@ class NodeSearch:
             if self._is_beaten(-bound, mask):
                 self._beaten.append((-bound, mask, group))
             else:
-                self._look_at(group, mask)
+                self._examine(group, mask)
 
     def _highest(self, unclear: list[NodeGroup]) -> list[tuple[int, int]]:
         """The highest level in which each group has nodes."""
@@ -341,9 +341,9 @@ class NodeSearch:
         if plan.ranked is None:
             plan.unclear = list(groups(self.judge.question, plan.region))
         for group in [*plan.unclear, *plan.remainder()]:
-            self._look_at(group)
+            self._examine(group)
 
-    def _look_at(self, group: NodeGroup, mask: int = 0) -> None:
+    def _examine(self, group: NodeGroup, mask: int = 0) -> None:
         """`mask`: those of its nodes that may win; 0 if the group is only counted."""
         key = (group.region, digest_of(self.judge.question, group))
         known = self._verdicts.get(key)

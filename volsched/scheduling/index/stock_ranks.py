@@ -100,7 +100,7 @@ class Census:
 @dataclass(slots=True)
 class Ranking:
     _masks: dict[Estimate, int] = field(default_factory=dict)
-    _seen: int = 0
+    _changes_read: int = 0
     _era: int = -1
 
     def follow(self, census: Census, estimate: Callable[[Stock], Estimate], survey: Survey | None) -> None:
@@ -111,9 +111,9 @@ class Ranking:
             for worth, mask in every:
                 masks[worth] = masks.get(worth, 0) | mask
         else:
-            for position in set(census.moved[self._seen :]):
+            for position in set(census.moved[self._changes_read :]):
                 self._place(position, census.stock_of.get(position), estimate)
-        self._seen, self._era = len(census.moved), census.era
+        self._changes_read, self._era = len(census.moved), census.era
 
     def _place(self, position: int, stock: Stock | None, estimate: Callable[[Stock], Estimate]) -> None:
         bit = 1 << position

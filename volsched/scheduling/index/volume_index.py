@@ -203,10 +203,10 @@ class Shared:
         if known is None:
             if len(self._few) >= SHAPES_KEPT:
                 self._few.clear()
-            known = self._few[shape] = self._found(shape)
+            known = self._few[shape] = self._smallest_rows(shape)
         return known
 
-    def _found(self, shape: Shape) -> Few:
+    def _smallest_rows(self, shape: Shape) -> Few:
         candidates: list[Row] = []
         for pool, rows in self._pools.items():
             end = 0

@@ -72,10 +72,10 @@ def asks_otherwise(old: Pod, new: Pod) -> bool:
     """Did anything change that a decision reads? Not if only the status did, as by our own condition."""
     if old.meta.resource_version == new.meta.resource_version:
         return False
-    return _asked(old) != _asked(new)
+    return _without_status(old) != _without_status(new)
 
 
-def _asked(pod: Pod) -> Pod:
+def _without_status(pod: Pod) -> Pod:
     return replace(pod, meta=replace(pod.meta, resource_version=""), phase="")
 
 

@@ -114,7 +114,7 @@ class Queue:
 
     def offer(self, pod: Pod, now: int) -> None:
         """The pod wants a node: it is new, was changed, or is back from a failed binding."""
-        entry = self._known(pod)
+        entry = self._entry_of(pod)
         if entry is None:
             # A node has just rejected it; the cause may take a moment to go away.
             errors = 1 if pod.meta.annotations.get(REJECTED_NODES) else 0
@@ -128,7 +128,7 @@ class Queue:
 
     def planned(self, pod: Pod) -> None:
         """The pod has an open binding, of ours or of another scheduler."""
-        entry = self._known(pod)
+        entry = self._entry_of(pod)
         if entry is None:
             self._entries[pod.key] = Entry(pod, Pool.PLANNED, 0)
             return
@@ -232,7 +232,7 @@ class Queue:
             counts[entry.pool] += 1
         return counts
 
-    def _known(self, pod: Pod) -> Entry | None:
+    def _entry_of(self, pod: Pod) -> Entry | None:
         """The entry of this pod; one recreated under the same name is another pod."""
         entry = self._entries.get(pod.key)
         if entry is not None and entry.pod.meta.uid != pod.meta.uid:

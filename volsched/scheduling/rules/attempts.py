@@ -30,7 +30,7 @@ PREFILTER_TAIL = " not found"
 and reports that there is none."""
 
 
-def attempt_made(pod: Pod, decision: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
+def event_of_attempt(pod: Pod, decision: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
     """Reasons by node set, not by node: five thousand nodes refuse a pod in a handful of ways."""
     detail: dict[str, Any] = {"message": message_of(decision), "reasons": _reasons(decision)}
     if decision.chosen is not None:
@@ -53,7 +53,7 @@ def message_of(decision: Attempt) -> str:
     return "; ".join(decision.status.reasons)
 
 
-def told_message(decision: Attempt) -> str:
+def pod_message(decision: Attempt) -> str:
     """The message on the pod, word for word as in the reference."""
     before_nodes = bool(decision.rejectors) and not decision.refused
     return message_of(decision) + (PREFILTER_TAIL if before_nodes else "")
@@ -154,7 +154,7 @@ def refused_conditions(pod: Manifest, *, reason: str, message: str, now: str) ->
 
     `now` is an RFC 3339 time; the time of the last transition is kept.
     """
-    said = _said(pod)
+    said = _scheduled_condition(pod)
     wanted = {"type": POD_SCHEDULED, "status": "False", "reason": reason, "message": message}
     if said is not None and {**said, **wanted} == said:
         return None
@@ -185,7 +185,7 @@ def placing_patch(pod: Manifest, node: str, now: str) -> dict[str, Any]:
 
 def placed_conditions(pod: Manifest, now: str) -> Conditions:
     """The pod's conditions once it has its node."""
-    said = _said(pod)
+    said = _scheduled_condition(pod)
     since = said.get("lastTransitionTime", now) if said is not None and said.get("status") == "True" else now
     return _with(pod, {"type": POD_SCHEDULED, "status": "True", "lastTransitionTime": since})
 
@@ -207,7 +207,7 @@ def scheduled_stream(pod: str, binding: str) -> str:
     return f"notice/{pod}.{binding}"
 
 
-def _said(pod: Manifest) -> dict[str, Any] | None:
+def _scheduled_condition(pod: Manifest) -> dict[str, Any] | None:
     return next((it for it in pod_status(pod).get("conditions", ()) if it.get("type") == POD_SCHEDULED), None)
 
 

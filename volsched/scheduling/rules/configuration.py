@@ -152,7 +152,7 @@ def _profile(
         elif not wanted.enabled and (name in _BUILT_IN or _is_installed(name, find)):
             chosen.pop(name, None)
         else:
-            known = chosen.get(name) or _BUILT_IN.get(name) or _found(name, find)
+            known = chosen.get(name) or _BUILT_IN.get(name) or _enabled_plugin(name, find)
             if known is None:
                 problems.append(f"{field}: {_unknown(name)}")
             else:
@@ -189,7 +189,7 @@ def _placed(
     yield from (it for name, it in chosen.items() if name not in _BUILT_IN and places[name] == place)
 
 
-def _found(name: str, find: Callable[[str], Plugin | None]) -> Enabled | None:
+def _enabled_plugin(name: str, find: Callable[[str], Plugin | None]) -> Enabled | None:
     plugin = find(name)
     return None if plugin is None else Enabled(plugin)
 
@@ -246,7 +246,7 @@ def _read(document: Any) -> SchedulerSettings:
     try:
         return SchedulerSettings.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError([_told(it) for it in error.errors(include_url=False)]) from None
+        raise ConfigurationError([_problem_text(it) for it in error.errors(include_url=False)]) from None
 
 
 _REMEDIES: Mapping[str, str] = {
@@ -262,7 +262,7 @@ _REMEDIES: Mapping[str, str] = {
 }
 
 
-def _told(error: Any) -> str:
+def _problem_text(error: Any) -> str:
     field, kind, context = _field(error["loc"]), error["type"], error.get("ctx", {})
     match kind:
         case "extra_forbidden":

@@ -169,7 +169,7 @@ def check_provisions(
         options.append(_options(snapshot, node, claim, storage_class, profile))
         together = _place(snapshot, claims[: index + 1], options, profile)
         if together is None:
-            taken = _taken(claims, placed)
+            taken = _bytes_taken(claims, placed)
             return Provisions(rejection=_no_space(snapshot, node, claim, storage_class, profile, taken))
         placed = together
     return Provisions(decided=tuple(map(PlannedVolume, claims, placed)))
@@ -314,7 +314,7 @@ def _own(snapshot: Snapshot, claims: Sequence[Claim]) -> dict[str, int]:
     return own
 
 
-def _taken(claims: Sequence[Claim], placed: Sequence[StorageCapacity | None]) -> dict[str, int]:
+def _bytes_taken(claims: Sequence[Claim], placed: Sequence[StorageCapacity | None]) -> dict[str, int]:
     """Bytes of each capacity object that earlier claims of the pod take."""
     taken: dict[str, int] = {}
     for claim, capacity in zip(claims, placed, strict=False):

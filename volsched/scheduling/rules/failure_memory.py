@@ -222,7 +222,7 @@ def nodes_to_avoid(
         node
         for node in named.split(",")
         if (_written_at(node, states) if changed_at is None else changed_at(node)) <= state.rv
-        and not _made_after(node, last, states)
+        and not _created_after(node, last, states)
     )
 
 
@@ -273,6 +273,6 @@ def _written_at(node: str, states: States | Mapping[str, State]) -> int:
     return max((state.rv for state in found if state is not None), default=0)
 
 
-def _made_after(node: str, time: str, states: States | Mapping[str, State]) -> bool:
+def _created_after(node: str, time: str, states: States | Mapping[str, State]) -> bool:
     found = living(states, f"node/{node}")
     return found is not None and str(metadata(found.manifest or {}).get("creationTimestamp", "")) > time

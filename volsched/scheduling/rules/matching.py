@@ -177,7 +177,7 @@ def is_unseen(volume: Volume) -> bool:
     return volume.claim_ref is None and volume.phase in NOT_LOOKED_AT
 
 
-def is_asked_for(volume: Volume, claim: Claim) -> bool:
+def is_named_by(volume: Volume, claim: Claim) -> bool:
     """The claim names the volume, and only waits for the PV controller to bind it. A named volume is not searched
     for, so neither selector nor phase is checked."""
     settled = volume.claim_ref is not None or BIND_COMPLETED in claim.meta.annotations

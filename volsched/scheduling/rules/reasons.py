@@ -124,5 +124,5 @@ GAVE_UP_REMEDY = (
 )
 
 
-def asked_back(claims: Iterable[str]) -> str:
+def rollback_requested(claims: Iterable[str]) -> str:
     return f"asked back {', '.join(claims)}: bound where this pod cannot run, and still empty"

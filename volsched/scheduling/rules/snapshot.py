@@ -18,7 +18,7 @@ from volsched.kube.storage import (
     VolumeAttachment,
 )
 from volsched.kube.workloads import Namespace, Node, Pod
-from volsched.scheduling.rules.matching import is_asked_for, is_given_to
+from volsched.scheduling.rules.matching import is_given_to, is_named_by
 from volsched.scheduling.rules.status import AttemptError
 
 # The assumption overlay: decisions that are not written yet, laid over the stored objects.
@@ -135,7 +135,7 @@ class Snapshot:
         if self.asking is None or volume.name not in self.asking:
             return volume
         askers = (self.stored_claims.get(key) for key in sorted(self.asking[volume.name]))
-        asker = next((claim for claim in askers if claim is not None and is_asked_for(volume, claim)), None)
+        asker = next((claim for claim in askers if claim is not None and is_named_by(volume, claim)), None)
         return volume if asker is None else replace(volume, claim_ref=reference_to(asker))
 
     def with_naming(self) -> "Snapshot":

@@ -159,7 +159,7 @@ def volume_zone_filter(rules: Sequence[ZoneRule], node: Node) -> Status:
     """A node without any zone or region label passes: the cluster may have no zones."""
     if not rules or not any(key in node.labels for key in TOPOLOGY_LABELS):
         return SUCCESS
-    broken = [rule for rule in rules if _seen_value(rule.key, node.labels) not in rule.values]
+    broken = [rule for rule in rules if _label_value(rule.key, node.labels) not in rule.values]
     if not broken:
         return SUCCESS
     return Status(Code.UNRESOLVABLE, (NO_ZONE,), tuple(_rejection(rule, node) for rule in broken))
@@ -167,7 +167,7 @@ def volume_zone_filter(rules: Sequence[ZoneRule], node: Node) -> Status:
 
 def _rejection(rule: ZoneRule, node: Node) -> Rejection:
     wanted = f"{rule.key} in [{', '.join(sorted(rule.values))}]"
-    failure = Failure(Rule.ZONE, wanted, _seen_value(rule.key, node.labels) or "no such label")
+    failure = Failure(Rule.ZONE, wanted, _label_value(rule.key, node.labels) or "no such label")
     return Rejection(reason=NO_ZONE, claim=rule.claim, misses=(Miss(rule.volume, (failure,)),))
 
 
@@ -183,7 +183,7 @@ def _unbound_problem(snapshot: Snapshot, claim: Claim) -> str | None:
     return None if storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else VOLUME_WITHOUT_NAME
 
 
-def _seen_value(key: str, labels: Mapping[str, str]) -> str | None:
+def _label_value(key: str, labels: Mapping[str, str]) -> str | None:
     """Nodes lost their legacy labels first, so a legacy key may read its GA twin, never the reverse."""
     value = labels.get(key)
     return labels.get(GA_TWIN[key]) if value is None and key in GA_TWIN else value

@@ -82,15 +82,15 @@ def _expected(budget: Manifest, pods: list[Manifest], scale: Scale) -> tuple[int
     """The expected number of pods, and how many of them must be healthy."""
     least, most = spec(budget).get("minAvailable"), spec(budget).get("maxUnavailable")
     if most is not None:
-        expected = _wanted(pods, scale)
+        expected = _expected_pods(pods, scale)
         return expected, max(expected - _scaled(most, expected), 0)
     if isinstance(least, str):
-        expected = _wanted(pods, scale)
+        expected = _expected_pods(pods, scale)
         return expected, _scaled(least, expected)
     return (len(pods), int(least)) if least is not None else (0, 0)
 
 
-def _wanted(pods: Iterable[Manifest], scale: Scale) -> int:
+def _expected_pods(pods: Iterable[Manifest], scale: Scale) -> int:
     scales: dict[str, int] = {}
     for pod in pods:
         owner = controller_of(pod)

@@ -25,7 +25,7 @@ from volsched.log.events.fold import ObjectState, State, States, manifest_of
 from volsched.log.events.streams import ObjectLife
 from volsched.objects.rules.object_events import changed_event, notice_event, notice_stream
 from volsched.pv_controller.rules.provision import provisioned_name
-from volsched.pv_controller.rules.view import held_claim
+from volsched.pv_controller.rules.view import parsed_claim
 from volsched.scheduling.rules.pod_claims import selection_key
 from volsched.scheduling.rules.volume_restrictions import GA_TWIN, zone_parts
 
@@ -358,7 +358,7 @@ def gone_since(nodes: Iterable[ObjectLife], *, promised: int, promised_at: int) 
     return meant[-1].ended_at if meant else promised_at
 
 
-def is_made_for(volume: Manifest, claim: Manifest) -> bool:
+def is_volume_for(volume: Manifest, claim: Manifest) -> bool:
     """The volume is, or may yet become, the one that the claim was promised."""
     own = metadata(claim)
     reserved = names_claim(volume, f"{own.get('namespace')}/{own.get('name')}", uid(claim))
@@ -367,7 +367,7 @@ def is_made_for(volume: Manifest, claim: Manifest) -> bool:
 
 def volume_name(claim: Manifest) -> str:
     """The name of the volume that a provisioner makes for the claim."""
-    return provisioned_name(held_claim(claim).value)
+    return provisioned_name(parsed_claim(claim).value)
 
 
 def removed(node: str) -> str:

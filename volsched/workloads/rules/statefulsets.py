@@ -102,7 +102,7 @@ class SetStep:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _SetState:
     """A set with everything that is known of it at one moment."""
 
     value: StatefulSet
@@ -137,7 +137,7 @@ def next_step(
     known = list(pods.revisions())
     names = {metadata(it).get("name") for it in known}
     revisions = set_revisions(manifest, known, lambda name: name not in names and pods.revision(name) is not None)
-    look = _Look(set_, manifest, pods, ready, now, revisions, rolling_update(manifest))
+    look = _SetState(set_, manifest, pods, ready, now, revisions, rolling_update(manifest))
     step = SetStep(
         status=_status(look),
         new_revision=revisions.make,
@@ -163,7 +163,7 @@ def claim_name(template: Manifest, pod: str) -> str:
     return f"{metadata(template).get('name', '')}-{pod}"
 
 
-def _fill(look: _Look, step: SetStep, *, most: int) -> bool:
+def _fill(look: _SetState, step: SetStep, *, most: int) -> bool:
     """Create what is missing, lowest ordinal first; False if it has to wait."""
     for ordinal in ordinals(look.value):
         if step.acts >= most:
@@ -174,7 +174,7 @@ def _fill(look: _Look, step: SetStep, *, most: int) -> bool:
     return True
 
 
-def _fill_one(look: _Look, ordinal: int, step: SetStep) -> bool:
+def _fill_one(look: _SetState, ordinal: int, step: SetStep) -> bool:
     name = pod_name(look.value, ordinal)
     pod = look.cluster.pod(name)
     if pod is None:
@@ -202,7 +202,7 @@ def _fill_one(look: _Look, ordinal: int, step: SetStep) -> bool:
     return complete
 
 
-def _make(look: _Look, ordinal: int, step: SetStep) -> None:
+def _make(look: _SetState, ordinal: int, step: SetStep) -> None:
     set_, pods, name = look.value, look.cluster, pod_name(look.value, ordinal)
     names = [claim_name(template, name) for template in set_.claim_templates]
     going = [it for it in names if (claim := pods.claim(it)) is not None and is_being_deleted(claim)]
@@ -215,7 +215,7 @@ def _make(look: _Look, ordinal: int, step: SetStep) -> None:
         step.make.append(Replica(name, pod, _claims_to_make(set_, name, pods)))
 
 
-def _shrink(look: _Look, step: SetStep, *, most: int) -> bool:
+def _shrink(look: _SetState, step: SetStep, *, most: int) -> bool:
     """Remove pods beyond the set's ordinals, highest first; False if it has to wait for them. Claims stay."""
     wanted = ordinals(look.value)
     surplus = sorted(
@@ -227,7 +227,7 @@ def _shrink(look: _Look, step: SetStep, *, most: int) -> bool:
     return not (look.in_order and surplus)
 
 
-def _replace(look: _Look, step: SetStep, *, most: int) -> None:
+def _replace(look: _SetState, step: SetStep, *, most: int) -> None:
     """Remove pods of an older template, so that they are recreated."""
     wanted = ordinals(look.value)
     pods = {ordinal - look.value.first_ordinal: pod for ordinal, pod in _numbered(look) if ordinal in wanted}
@@ -243,7 +243,7 @@ def _replace(look: _Look, step: SetStep, *, most: int) -> None:
     step.remove += [metadata(pods[index])["name"] for index in chosen[: max(most - step.acts, 0)]]
 
 
-def _numbered(look: _Look) -> list[tuple[int, Manifest]]:
+def _numbered(look: _SetState) -> list[tuple[int, Manifest]]:
     return [(ordinal, pod) for pod in look.cluster.owned() if (ordinal := _ordinal(look.value, pod)) is not None]
 
 
@@ -337,7 +337,7 @@ def _claim(set_: StatefulSet, template: Manifest, name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": own_metadata, "spec": spec(template)}
 
 
-def _status(look: _Look) -> dict[str, Any]:
+def _status(look: _SetState) -> dict[str, Any]:
     """Pods that are being deleted count as replicas until they are gone, but are neither current nor updated."""
     pods = [pod for pod in look.cluster.owned() if _ordinal(look.value, pod) is not None]
     staying = [look.revisions.of(pod) for pod in pods if not is_being_deleted(pod)]
