@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from alembic import context
 from volsched.log.database import open_database
 from volsched.log.errors import StoreError
-from volsched.log.revisions import known
+from volsched.log.revisions import revision_ids
 from volsched.log.store import make_file
 from volsched.log.tables import metadata
 from volsched.runtime.settings import database_url
@@ -36,7 +36,7 @@ def _connection() -> Iterator[Connection]:
 def _numbered(_: MigrationContext, __: object, scripts: list[MigrationScript]) -> None:
     """The next number instead of a random name: `volsched` finds the newest revision by it."""
     for script in scripts:
-        script.rev_id = f"{int(known()[-1]) + 1:04}"
+        script.rev_id = f"{int(revision_ids()[-1]) + 1:04}"
 
 
 if context.is_offline_mode():

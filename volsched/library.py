@@ -161,15 +161,15 @@ class Engine:
         The key is `name` or `namespace/name`; a bare name is in `default`.
         """
         named, wanted = _named(kind, key)
-        with self._present() as look:
-            found = look.one(named.noun, wanted)
+        with self._present() as view:
+            found = view.one(named.noun, wanted)
         return None if found is None else as_manifest(named.noun, wanted, found)
 
     def objects(self, kind: str) -> list[Manifest]:
         """All objects of a kind, in every namespace."""
         named = kind_called(kind)
-        with self._present() as look:
-            return [as_manifest(named.noun, key, state) for key, state in look.every(named.noun)]
+        with self._present() as view:
+            return [as_manifest(named.noun, key, state) for key, state in view.every(named.noun)]
 
     # --- scheduling -------------------------------------------------------------------------------------
 

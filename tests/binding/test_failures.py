@@ -25,7 +25,7 @@ from tests.binding.rule_scenes import (
 )
 from volsched.binding.rules.effect_writes import next_step
 from volsched.binding.rules.effects import ANNOTATE, PREBIND, LegOutcome, PodOutcome
-from volsched.binding.rules.failures import MOST_CHARACTERS, BindingFailure, kept, told
+from volsched.binding.rules.failures import MOST_CHARACTERS, BindingFailure, failure_event, pod_notices
 from volsched.binding.rules.saga import advance, fail, record_leg, record_pod, time_out
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import AttemptState, Decision, LegState
@@ -142,7 +142,7 @@ def failing(leg: LegState | None = None) -> tuple[BindingFailure, Scene]:
 
 
 def said(failure: BindingFailure, states: Scene) -> list[NewEvent]:
-    return list(told(failure, states, component=SCHEDULER, now=NOW))
+    return list(pod_notices(failure, states, component=SCHEDULER, now=NOW))
 
 
 def test_the_pod_gets_its_condition_and_an_event() -> None:
@@ -184,7 +184,7 @@ def test_a_pod_that_is_gone_gets_no_report_but_the_attempt_keeps_it() -> None:
     failure, states = failing()
     gone = without(states, POD_STREAM)
     assert said(failure, gone) == []
-    assert kept(failure, gone, words=None) is not None
+    assert failure_event(failure, gone, words=None) is not None
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ def test_a_pod_that_is_gone_gets_no_report_but_the_attempt_keeps_it() -> None:
 )
 def test_the_attempt_keeps_the_leg_and_the_words_of_the_provisioner(leg: LegState, about: dict[str, str]) -> None:
     failure, states = failing(leg)
-    stored = kept(failure, states, words="no room")
+    stored = failure_event(failure, states, words="no room")
     assert stored is not None
     after = folded(states, Decision(events=(stored,)))[f"attempt/{B}"]
     assert isinstance(after, AttemptState)
-    assert (after.made["outcome"], after.made["node"], after.last_at) == ("failed", NODE, 5)
-    assert after.made["detail"] == {
+    assert (after.data["outcome"], after.data["node"], after.last_at) == ("failed", NODE, 5)
+    assert after.data["detail"] == {
         "message": failure.message,
         "score": 3,
         "failure": {"at": 5, "stage": "PreBind", "reason": "binding volumes: no", "words": "no room", **about},
@@ -211,4 +211,4 @@ def test_the_attempt_keeps_the_leg_and_the_words_of_the_provisioner(leg: LegStat
 
 def test_a_binding_that_nobody_attempted_keeps_nothing() -> None:
     failure, states = failing()
-    assert kept(failure, without(states, f"attempt/{B}"), words=None) is None
+    assert failure_event(failure, without(states, f"attempt/{B}"), words=None) is None

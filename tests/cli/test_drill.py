@@ -175,7 +175,7 @@ def test_on_both_engines_a_store_is_only_read_and_rehearsed_from_when_it_was_cop
     )
     with copied(database, now=head.at + 3_600 * SECOND) as copy:
         found = rehearse(copy)
-    assert [it.outcome for it in found.recovery.found] == [Recovered.ROLLED_BACK]
+    assert [it.outcome for it in found.recovery.bindings] == [Recovered.ROLLED_BACK]
     assert list(found.ends.values()) == ["rolled-back"]
 
 

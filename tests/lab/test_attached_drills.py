@@ -102,7 +102,7 @@ def look_of(*manifests: Manifest) -> ClusterSnapshot:
     return ClusterSnapshot(of("Pod"), of("PersistentVolumeClaim"), of("PersistentVolume"))
 
 
-def told_of(claim: str) -> Manifest:
+def volume_notice(claim: str) -> Manifest:
     return {"reason": "VolumeRetained", "regarding": {"name": claim}}
 
 
@@ -132,7 +132,7 @@ def told_of(claim: str) -> Manifest:
         ([(*FINE, kept_for(OTHER, "c"))], [], ["2: volume w is kept for claim c"]),
         ([(POD, CLAIM)], [], ["3: pod p has no node"]),
         ([FINE[1:]], [], ["15: claim c kept its volume after a rollback"]),
-        ([FINE[1:]], [told_of("c")], []),
+        ([FINE[1:]], [volume_notice("c")], []),
         ([FINE, FINE[1:]], [], []),
     ],
 )

@@ -13,13 +13,13 @@ from volsched.log.events.fold import AttemptState, BindingState, ObjectState, St
 from volsched.log.events.streams import NAMED, noun_and_key
 from volsched.log.integrity.replay import fold_log
 from volsched.log.reads.as_of import AsOf, view_at, view_at_head
-from volsched.log.reads.views import Look
+from volsched.log.reads.views import StoreView
 from volsched.questions.get.documents import as_manifest
 
 Everything = dict[str, Any]
 
 
-def shown(look: Look) -> Everything:
+def shown(look: StoreView) -> Everything:
     """Everything that is there, as people see it, one by one and all at once."""
     every = {f"{it.noun}/{key}": state for it in NAMED for key, state in look.every(it.noun)}
     for stream, state in every.items():

@@ -17,7 +17,7 @@ from tests.support.store_samples import create_volume, must
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.migrations import downgrade, migrate
-from volsched.log.revisions import known, newest, scripts
+from volsched.log.revisions import newest, revision_ids, scripts
 from volsched.log.store import revision_of
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_an_empty_store_goes_down_to_nothing_and_up_again(database: Database) ->
 
 def test_revisions_read_from_names_are_those_that_alembic_runs() -> None:
     ours = ScriptDirectory(str(scripts()))
-    assert list(known()) == [it.revision for it in reversed(list(ours.walk_revisions()))]
+    assert list(revision_ids()) == [it.revision for it in reversed(list(ours.walk_revisions()))]
     assert newest() == ours.get_current_head()
 
 

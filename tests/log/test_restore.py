@@ -65,7 +65,7 @@ def test_on_our_own_log_what_was_in_flight_goes_on_from_where_the_backup_has_it(
     lost.settle()
     carried(copy, tmp_path)
     report = recover(copy, owner="restored", now=START)
-    assert [it.outcome for it in report.found] == [Recovered.RESUMED] * 4
+    assert [it.outcome for it in report.bindings] == [Recovered.RESUMED] * 4
     again = Stepped(copy, owner="again")
     again.settle()
     assert [again.node_of(f"p-{number}") is None for number in range(4)] == [False] * 4
@@ -84,7 +84,7 @@ def test_a_deadline_that_passed_since_the_backup_rolls_its_binding_back(
     take(sqlite, tmp_path)
     carried(copy, tmp_path)
     report = recover(copy, owner="restored", now=START + 3_600 * SECOND)
-    assert [it.outcome for it in report.found] == [Recovered.ROLLED_BACK]
+    assert [it.outcome for it in report.bindings] == [Recovered.ROLLED_BACK]
     again = Stepped(copy, owner="again")
     again.now = START + 3_600 * SECOND
     again.settle()
@@ -116,7 +116,7 @@ def test_what_the_cluster_has_completed_since_is_found_and_not_written_again(
     writes = [scene.writes(VOLUME, "pv-1"), scene.writes(VOLUME, "pv-2"), scene.writes(POD, "db/app")]
     carried(copy, tmp_path)
     again = Restored(scene, copy)
-    assert [it.outcome for it in recover(copy, owner="r", now=again.now).found] == [Recovered.RESUMED]
+    assert [it.outcome for it in recover(copy, owner="r", now=again.now).bindings] == [Recovered.RESUMED]
     again.settle()
     assert again.binding().state == "committed"
     assert writes == [again.writes(VOLUME, "pv-1"), again.writes(VOLUME, "pv-2"), again.writes(POD, "db/app")]
@@ -158,7 +158,7 @@ def test_what_a_binding_has_written_that_the_restored_store_never_knew_is_left_a
     assert scene.claim_of("pv-1") == "data"
     carried(copy, tmp_path)
     again = Restored(scene, copy)
-    assert recover(copy, owner="r", now=again.now).found == []
+    assert recover(copy, owner="r", now=again.now).bindings == []
     again.settle()
     assert again.claim_of("pv-1") == "data"
     assert again.queued() == []

@@ -12,11 +12,11 @@ from volsched.log.events.fold import BindingState
 from volsched.log.events.streams import NAMED
 from volsched.log.observed_cluster import write_observed_pods
 from volsched.log.reads.as_of import view_at_head
-from volsched.log.reads.views import Look
+from volsched.log.reads.views import StoreView
 from volsched.log.sqlite_file import BeyondFileError, present_state
 
 
-def everything(look: Look) -> list[Any]:
+def everything(look: StoreView) -> list[Any]:
     """All that a look answers, of everything that is there."""
     told: list[Any] = [look.position]
     for named in NAMED:

@@ -39,7 +39,7 @@ def test_room_is_never_promised_twice_between_a_volume_and_its_publication(
     array.late = True
     cluster.create(asked("one", "6Gi"), using("first", "one"))
     bound(cluster, "first")
-    assert (capacities(cluster), len(array.made())) == (["10Gi"], 1)
+    assert (capacities(cluster), len(array.volume_names())) == (["10Gi"], 1)
     if restart:
         cluster.system.close()
         began = cluster
@@ -47,7 +47,7 @@ def test_room_is_never_promised_twice_between_a_volume_and_its_publication(
         cluster.now = began.now
     cluster.create(asked("two", "6Gi"), using("second", "two"))
     cluster.wait(20)
-    assert (capacities(cluster), cluster.node_of("second"), len(array.made())) == (["10Gi"], None, 1)
+    assert (capacities(cluster), cluster.node_of("second"), len(array.volume_names())) == (["10Gi"], None, 1)
     assert "ProvisioningFailed" not in cluster.told()
     array.late = False
     cluster.wait(60)

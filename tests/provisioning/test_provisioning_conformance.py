@@ -38,7 +38,7 @@ def placed(cluster: Cluster, name: str = "app") -> Any:
 def nothing_is_left(cluster: Cluster, kit: Kit) -> None:
     cluster.rest()
     assert cluster.volumes() == {}
-    assert list(kit.array.made()) == []
+    assert list(kit.array.volume_names()) == []
 
 
 def test_a_volume_is_made_where_the_pod_will_run_and_goes_with_its_claim(database: Database, kit: Kit) -> None:
@@ -82,7 +82,7 @@ def test_a_combination_that_cannot_be_served_is_refused(database: Database, kit:
     cluster = kit.cluster(database, kit.made(replicas="2"), asked(), using(), zones="a")
     cluster.wait(5)
     assert "replicas: 2 need as many domains" in cluster.told("ProvisioningFailed")[0]
-    assert list(kit.array.made()) == []
+    assert list(kit.array.volume_names()) == []
 
 
 def test_room_is_published_and_a_full_domain_is_left_alone(database: Database, kit: Kit) -> None:
@@ -117,12 +117,12 @@ def test_an_answer_that_never_comes_is_awaited_on_the_same_node(database: Databa
     for _ in range(20):
         cluster.step(after=10 * SECOND)
     assert SELECTED_NODE in cluster.notes()
-    assert (len(kit.array.made()), cluster.volumes()) == (1, {})
+    assert (len(kit.array.volume_names()), cluster.volumes()) == (1, {})
     assert "ProvisioningFailed" in cluster.told()
-    (name,) = kit.array.made()
+    (name,) = kit.array.volume_names()
     kit.array.finish(name)
     assert placed(cluster) is not None
-    assert list(cluster.volumes()) == list(kit.array.made()) == [name]
+    assert list(cluster.volumes()) == list(kit.array.volume_names()) == [name]
 
 
 def test_one_that_raises_may_have_made_it_and_is_asked_again(database: Database, kit: Kit) -> None:
@@ -139,7 +139,7 @@ def test_a_volume_that_is_too_small_is_deleted_and_made_again(database: Database
     cluster = kit.cluster(database, kit.made(), asked(), using())
     placed(cluster)
     assert cluster.volume()["spec"]["capacity"] == {"storage": "5Gi"}
-    assert len(kit.array.made()) == 1
+    assert len(kit.array.volume_names()) == 1
     assert any("were asked for" in it for it in cluster.told("ProvisioningFailed"))
 
 
@@ -159,16 +159,16 @@ def test_an_answer_after_the_time_is_up_is_taken_up_by_the_next_plan(database: D
     assert (first.state, [leg.state for leg in cluster.legs(first.id)]) == ("rolled-back", ["retained"])
     assert SELECTED_NODE in cluster.notes()
     assert placed(cluster) == first.node
-    assert list(cluster.volumes()) == list(kit.array.made())
+    assert list(cluster.volumes()) == list(kit.array.volume_names())
 
 
 def test_a_claim_that_goes_while_its_volume_is_made_leaves_nothing(database: Database, kit: Kit) -> None:
     cluster = kit.cluster(database, kit.made(latencySeconds="20"), asked(), using())
-    cluster.until(lambda: len(kit.array.made()) == 1)
+    cluster.until(lambda: len(kit.array.volume_names()) == 1)
     cluster.delete("Pod", "app")
     cluster.delete(CLAIM, "data")
     cluster.wait(5)
-    assert len(kit.array.made()) == 1
+    assert len(kit.array.volume_names()) == 1
     cluster.wait(20)
     nothing_is_left(cluster, kit)
 
@@ -177,16 +177,16 @@ def left_behind(database: Database, kit: Kit) -> Cluster:
     """The driver hangs over a volume, and its claim has been gone for minutes."""
     failing(kit, "hang")
     cluster = kit.cluster(database, kit.made(), asked(), using())
-    cluster.until(lambda: len(kit.array.made()) == 1)
+    cluster.until(lambda: len(kit.array.volume_names()) == 1)
     cluster.delete("Pod", "app")
     cluster.delete(CLAIM, "data")
     pass_time(cluster, 20)
-    assert (cluster.claim(), len(kit.array.made())) == (None, 1)
+    assert (cluster.claim(), len(kit.array.volume_names())) == (None, 1)
     return cluster
 
 
 def finish_late(cluster: Cluster, kit: Kit) -> None:
-    kit.array.finish(next(iter(kit.array.made())))
+    kit.array.finish(next(iter(kit.array.volume_names())))
     pass_time(cluster, 80)
 
 
@@ -249,7 +249,7 @@ def test_a_class_that_retains_keeps_volume_and_storage(database: Database, kit: 
     cluster.delete(CLAIM, "data")
     cluster.rest()
     assert [it["status"]["phase"] for it in cluster.volumes().values()] == ["Released"]
-    assert len(kit.array.made()) == 1
+    assert len(kit.array.volume_names()) == 1
 
 
 def test_a_selector_is_not_supported(database: Database, kit: Kit) -> None:
@@ -300,6 +300,6 @@ def test_protection_a_volume_in_use_is_not_deleted(database: Database, kit: Kit)
     cluster.cluster.delete(VOLUME, cluster.volume_of("data") or "")
     cluster.rest()
     assert cluster.volume()["status"]["phase"] == "Bound"
-    assert len(kit.array.made()) == 1
+    assert len(kit.array.volume_names()) == 1
     cluster.delete("Pod", "app")
     nothing_is_left(cluster, kit)

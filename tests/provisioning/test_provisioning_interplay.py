@@ -157,7 +157,7 @@ def test_who_has_lost_the_lead_and_got_it_back_begins_anew(sqlite: Database, tmp
     other.close()
     look(leader, cluster.now)
     leader.step(cluster.now)
-    assert HostPath(root).made() == []
+    assert HostPath(root).volume_names() == []
 
 
 def test_a_controller_that_does_not_lead_forgets_what_is_gone(sqlite: Database) -> None:
@@ -190,7 +190,7 @@ def test_another_store_under_the_same_root_discards_nothing_of_ours(
     cluster.delete("Pod", "app")
     cluster.delete(CLAIM, "data")
     cluster.rest()
-    assert (directory.exists(), ours.made()) == (False, [])
+    assert (directory.exists(), ours.volume_names()) == (False, [])
 
 
 def test_what_lies_about_under_the_root_stops_nobody(sqlite: Database, tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_an_array_gets_what_has_changed_not_everything(sqlite: Database) -> None
     told.clear()
     cluster.rest()
     volumes = {cluster.volume_of(name) for name in "ab"}
-    assert volumes == set(array.made())
+    assert volumes == set(array.volume_names())
     assert {it for _, changed in told for it in changed} == {cluster.volume_of("b")}
     assert [it["capacity"] for it in array.capacities()] == ["3Gi"]
     cluster.delete(CLAIM, "a")

@@ -103,7 +103,7 @@ def test_nothing_is_left_behind(database: Database, tmp_path: Path, seed: int) -
     soak.end()
     assert [it["metadata"]["name"] for it in whole(soak.cluster.cluster.list(CLAIM)).objects] == []
     assert soak.cluster.volumes() == {}
-    assert (list(soak.inside.made()), list(soak.outside.made())) == ([], [])
+    assert (list(soak.inside.volume_names()), list(soak.outside.volume_names())) == ([], [])
     assert [it.name for it in soak.root.iterdir()] == [RECORDS]
     assert list((soak.root / RECORDS).iterdir()) == []
     assert dict(soak.cluster.system.picture.index.snapshot.reserved) == {}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.pv_controller.controller_world import KEY, Object, pod, pv, pvc, ref, sc
 from volsched.kube.quantity import ZERO, parse_quantity
-from volsched.pv_controller.rules import CLAIM, VOLUME, Caches, Held
+from volsched.pv_controller.rules import CLAIM, VOLUME, Caches, ParsedObject
 
 RWO = ("ReadWriteOnce",)
 
@@ -54,7 +54,7 @@ def test_free_volumes_come_by_size_and_then_by_name_and_none_too_small() -> None
 def test_a_dropped_volume_leaves_no_trace() -> None:
     caches = Caches([pv(ref=ref()), pv("free")])
     dropped = caches.drop(VOLUME, "pv")
-    assert isinstance(dropped, Held)
+    assert isinstance(dropped, ParsedObject)
     assert dropped.value.claim_ref.name == "data"
     caches.drop(VOLUME, "free")
     assert list(caches.mode_groups()) == []

@@ -12,7 +12,7 @@ from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.leases import acquire
 from volsched.objects.rules.object_events import AlreadyExistsError, NotFoundError
-from volsched.pv_controller.operations import LONGEST_BACKOFF, Key, Operations, Said
+from volsched.pv_controller.operations import LONGEST_BACKOFF, Key, NoticeThrottle, Operations
 from volsched.pv_controller.rules import (
     Create,
     Delete,
@@ -49,7 +49,7 @@ class Stage:
             "controller",
             {Scripted.plugin.name: self.provisioner},
             new_uid=lambda: f"uid-{next(ids)}",
-            said=Said(),
+            throttle=NoticeThrottle(),
             sync_later=lambda key, at: self.again.append((key, at)),
             in_doubt=self.in_doubt.append,
         )

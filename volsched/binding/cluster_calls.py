@@ -52,7 +52,7 @@ def call(
             raise
         # Another process wrote first, or our own earlier attempt did. The act reads all objects again, because
         # the other write may have completed a claim that the act still takes for unbound.
-        look(cluster, effect, states)
+        read_from_cluster(cluster, effect, states)
         is_written = False
     else:
         states[stream] = _unversioned_state(written)._replace(assumed=getattr(states[stream], "assumed", None))
@@ -78,7 +78,7 @@ def _write(cluster: Cluster, step: ClusterWrite, held: State, new_mark: Callable
     return merged(pod, step.patch)
 
 
-def look(cluster: Cluster, effect: Claimed, states: dict[str, State]) -> None:
+def read_from_cluster(cluster: Cluster, effect: Claimed, states: dict[str, State]) -> None:
     """The effect's objects as the cluster has them now."""
     for stream in effect.data["streams"]:
         noun, key = noun_and_key(stream)
@@ -107,7 +107,7 @@ def note_nomination(nominated: dict[str, str], states: dict[str, State]) -> None
             states[stream] = state._replace(manifest=newer)
 
 
-def tell(
+def write_notice(
     cluster: Cluster, data: Mapping[str, Any], state: State | None, now: int, *, name: str, instance: str
 ) -> None:
     """Tell a pod or a claim. That an object is gone, or an event is refused, is nothing to retry for."""

@@ -15,11 +15,11 @@ from uuid import uuid4
 from volsched.binding.cluster_calls import (
     EndlessActError,
     call,
-    look,
     note_nomination,
+    read_from_cluster,
     remove_gate,
     remove_gone_node,
-    tell,
+    write_notice,
 )
 from volsched.binding.rules.effect_writes import next_step
 from volsched.binding.rules.effects import (
@@ -312,7 +312,7 @@ class Executor:
         """Writes as calls; returns the command that records their outcome."""
         may_land = effect.attempts > 1 or effect.position <= self.began_at or effect.kind == UNNOMINATE
         if may_land or effect.kind not in FORWARD:
-            look(self.cluster, effect, known)
+            read_from_cluster(self.cluster, effect, known)
         elif effect.kind == BIND_POD:
             note_nomination(self._nominated, known)
         fences = may_land and self.cluster.capabilities.can_fence
@@ -333,7 +333,9 @@ class Executor:
 
     def _report_to_cluster(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
         (stream,) = effect.data["streams"]
-        tell(self.cluster, effect.data, known.get(stream), now, name=self.new_mark()[:16], instance=self.owner)
+        write_notice(
+            self.cluster, effect.data, known.get(stream), now, name=self.new_mark()[:16], instance=self.owner
+        )
         return self._command(effect, lambda _: NOTHING)
 
     def _ungated(self, effect: Claimed, known: dict[str, State]) -> Command:

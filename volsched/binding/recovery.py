@@ -88,12 +88,12 @@ class RecoveredBinding:
 class RecoveryReport:
     position: int
     dry_run: bool
-    found: list[RecoveredBinding] = field(default_factory=list)
+    bindings: list[RecoveredBinding] = field(default_factory=list)
     led: bool = True
     """False: another process is recovering now, so nothing was done."""
 
     def count(self, outcome: Recovered) -> int:
-        return sum(it.outcome is outcome for it in self.found)
+        return sum(it.outcome is outcome for it in self.bindings)
 
 
 def recover(database: Database, *, owner: str, now: int, dry_run: bool = False) -> RecoveryReport:
@@ -131,7 +131,7 @@ def _examine_all(database: Database, report: RecoveryReport, owner: str, now: in
                     recovered, outcome=Recovered.NEEDS_HUMAN, detail=f"{effect.key}: {effect.error}; {remedy}"
                 )
             if recovered is not None:
-                report.found.append(recovered)
+                report.bindings.append(recovered)
         after = page[-1]
         with database.read() as connection:
             page = open_bindings(connection, after=after, limit=PAGE)

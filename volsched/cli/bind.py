@@ -92,4 +92,4 @@ def claim(
     if output is Output.json:
         print_json({"claim": key, "node": node, "volume": choice.volume, "class": choice.claim.class_name})
         return
-    stdout.print(escape(f"claim {key} {choice.said}; a running system completes it, or volsched schedule"))
+    stdout.print(escape(f"claim {key} {choice.description}; a running system completes it, or volsched schedule"))

@@ -139,21 +139,21 @@ def _as_json(report: RecoveryReport, seconds: float) -> dict[str, Any]:
         "position": report.position,
         "dryRun": report.dry_run,
         "seconds": round(seconds, 3),
-        "inFlight": len(report.found),
+        "inFlight": len(report.bindings),
         "counts": {it.value: report.count(it) for it in Recovered},
-        "bindings": [asdict(it) for it in report.found],
+        "bindings": [asdict(it) for it in report.bindings],
     }
 
 
 def _show(report: RecoveryReport, seconds: float) -> None:
-    if report.found:
+    if report.bindings:
         table = table_of("binding", "pod", "node", "phase", "outcome", "detail")
-        for binding in report.found:
+        for binding in report.bindings:
             detail = binding.detail or (f"queued again: {', '.join(binding.queued)}" if binding.queued else "-")
             row = (binding.binding, binding.pod, binding.node, binding.phase, binding.outcome.value, detail)
             table.add_row(*map(escape, row))
         stdout.print(table)
     counts = ", ".join(f"{report.count(it)} {it.value}" for it in Recovered if report.count(it))
     done = f"{'would be ' if report.dry_run else ''}{counts}" if counts else "nothing to do"
-    stdout.print(f"{len(report.found)} in flight at position {report.position}: {done}")
+    stdout.print(f"{len(report.bindings)} in flight at position {report.position}: {done}")
     stdout.print(f"checked in {seconds:.2f} s")

@@ -43,17 +43,17 @@ class StoreWatch:
         noun = self.request.named.noun
         with self.database.read() as connection:
             events = tail(connection, after=position, limit=CHUNK)
-            look = view_at_head(connection)
+            view = view_at_head(connection)
             for stream in dict.fromkeys(it.stream for it in events if noun_and_key(it.stream)[0] == noun):
                 key = noun_and_key(stream)[1]
-                state = look.one(noun, key)
+                state = view.one(noun, key)
                 gone = state is None
                 if gone:
                     last = max(it.position for it in events if it.stream == stream)
                     state = state_as_of(connection, stream, position=last - 1)
                 if state is None:
                     continue
-                row = state_row(noun, key, state, now=system_clock(), look=look)
+                row = state_row(noun, key, state, now=system_clock(), view=view)
                 if self._is_requested(row):
                     self.sheet.print([row], gone=gone)
         return events[-1].position if events else position

@@ -22,8 +22,8 @@ from volsched.kube.problems import (
     checked_text,
     is_deeper,
     real_number,
-    shown,
     too_deep,
+    value_text,
     whole_number,
 )
 from volsched.kube.yaml_values import YamlSyntaxError, yaml_values
@@ -199,7 +199,7 @@ def _blank_end(text: str, start: int) -> int:
 def _checked_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        twice = shown(_first_repeated(pairs))
+        twice = value_text(_first_repeated(pairs))
         raise UnfitError(f"the key {twice} stands twice in one mapping; remove one of the two")
     return mapping
 

@@ -18,7 +18,7 @@ from volsched.kube.helm_output import helm_release
 from volsched.kube.kinds import KINDS, Kind, Manifest
 from volsched.kube.known_fields import unknown_field_hints, unknown_field_text, wrong_types
 from volsched.kube.object_values import Object
-from volsched.kube.problems import Defect, ManifestError, Place, Problem, shown
+from volsched.kube.problems import Defect, ManifestError, Place, Problem, value_text
 from volsched.kube.shapes import NOT_A_LIST, read_shape
 from volsched.kube.validation.field_errors import FieldError
 from volsched.kube.validation.rules import creation_errors
@@ -234,7 +234,7 @@ def dump_manifests(manifests: Iterable[Manifest]) -> str:
 def _candidates(raw: Any, place: Place, *, implied: Kind | None) -> Iterator[_Candidate]:
     """The objects that a document, or an item of a list, stands for; lists may hold lists."""
     if not isinstance(raw, dict):
-        yield _Candidate(place, raw, None, (Defect((), _NOT_AN_OBJECT, shown(raw)),))
+        yield _Candidate(place, raw, None, (Defect((), _NOT_AN_OBJECT, value_text(raw)),))
         return
     if implied is not None:
         # The API omits both in the items of a list that names them itself.
@@ -251,7 +251,7 @@ def _list_candidates(raw: dict[str, Any], place: Place, implied: Kind | None) ->
     defects = list(_version_defects(raw, implied.api_version if implied else _LIST_API))
     items = raw.get("items", [])
     if not isinstance(items, list):
-        defects.append(Defect(("items",), NOT_A_LIST, shown(items)))
+        defects.append(Defect(("items",), NOT_A_LIST, value_text(items)))
         items = []
     yield _Candidate(place, raw, None, tuple(defects))
     for number, item in enumerate(items, start=1):
@@ -304,7 +304,7 @@ def _type_defects(raw: Manifest) -> Iterator[Defect]:
         meant = next((known for known in KINDS if close and known.lower() == close[0]), None)
         remedy = f"; did you mean {meant}?" if meant else ""
         message = f"is not a kind that volsched knows{remedy}"
-        yield Defect(("kind",), message, shown(name), aside=f"known are {_KNOWN}")
+        yield Defect(("kind",), message, value_text(name), aside=f"known are {_KNOWN}")
     else:
         yield from _version_defects(raw, KINDS[name].api_version)
 
@@ -314,7 +314,7 @@ def _version_defects(raw: Manifest, expected: str) -> Iterator[Defect]:
     if version is None:
         yield Defect(("apiVersion",), f"is required; write {expected}")
     elif version != expected:
-        yield Defect(("apiVersion",), f"is not the apiVersion of this kind; write {expected}", shown(version))
+        yield Defect(("apiVersion",), f"is not the apiVersion of this kind; write {expected}", value_text(version))
 
 
 def _subject(raw: Any) -> str:
@@ -322,7 +322,7 @@ def _subject(raw: Any) -> str:
     if not isinstance(raw, dict):
         return ""
     kind, key = raw.get("kind"), _key(raw)
-    words = [kind[:80] if isinstance(kind, str) and kind else "object", shown(key) if key else ""]
+    words = [kind[:80] if isinstance(kind, str) and kind else "object", value_text(key) if key else ""]
     return " ".join(word for word in words if word)
 
 

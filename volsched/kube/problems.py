@@ -21,7 +21,7 @@ SHOWN_MAX = 80
 MESSAGE_MAX = 600
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as an error shows it: JSON, shortened, on one line; a filled collection only by its type."""
     if isinstance(value, dict | list | tuple) and value:
         return "a mapping" if isinstance(value, dict) else "a list"
@@ -40,7 +40,7 @@ def field_name(path: Path) -> str:
         elif step.replace("-", "").replace("_", "").isalnum() and step.isascii():
             name += f".{step}" if name else step
         else:
-            name += f"[{shown(step)}]"
+            name += f"[{value_text(step)}]"
     return name
 
 
@@ -50,7 +50,7 @@ class Defect:
 
     path: Path
     message: str
-    seen: str = ""
+    excerpt: str = ""
     aside: str = ""
     """How the message continues. Among many problems that share it, one message has it."""
 
@@ -59,7 +59,7 @@ class Defect:
         return field_name(self.path)
 
     def __str__(self) -> str:
-        sentence = f"{self.seen} {self.message}" if self.seen else self.message
+        sentence = f"{self.excerpt} {self.message}" if self.excerpt else self.message
         sentence += f"; {self.aside}" if self.aside else ""
         return _one_line(f"{self.field}: {sentence}" if self.path else sentence)
 
@@ -239,7 +239,7 @@ def json_bytes(value: Any) -> int:
 def whole_number(text: str, base: int = 10) -> int:
     """The integer written in `text`; ValueError where it is none."""
     if len(text) > DIGITS_MAX:
-        raise UnfitError(f"is a number of more than {DIGITS_MAX} digits; put it in quotes", seen=shown(text))
+        raise UnfitError(f"is a number of more than {DIGITS_MAX} digits; put it in quotes", seen=value_text(text))
     number = int(text, base)
     if abs(number) > INT64_MAX:
         raise UnfitError(
@@ -252,20 +252,20 @@ def real_number(text: str) -> float:
     """The float written in `text`; ValueError where it is none."""
     number = float(text)
     if not math.isfinite(number):
-        raise UnfitError("is not a finite number; put it in quotes if it is text", seen=shown(text))
+        raise UnfitError("is not a finite number; put it in quotes if it is text", seen=value_text(text))
     return number
 
 
 def checked_text(text: str) -> str:
     """Text that can be stored and sent: whole Unicode characters, none of them NUL."""
     if "\0" in text:
-        raise UnfitError("contains a NUL character; remove it", seen=shown(text))
+        raise UnfitError("contains a NUL character; remove it", seen=value_text(text))
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
             raise UnfitError(
                 r"contains half of a surrogate pair; write the whole character or both \u escapes",
-                seen=shown(text),
+                seen=value_text(text),
             ) from None
     return text

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from volsched.kube.kinds import Kind, Manifest
 from volsched.kube.object_values import Object
-from volsched.kube.problems import Defect, Path, shown
+from volsched.kube.problems import Defect, Path, value_text
 from volsched.kube.storage import SOURCES, Volume, VolumeSource
 from volsched.kube.workloads import PodVolume
 
@@ -77,7 +77,7 @@ def _mapping_defects(kind: Kind, manifest: Manifest) -> Iterator[Defect]:
     defects: dict[Path, Defect] = {}
     for name in _TOP:
         if name in manifest and not isinstance(manifest[name], dict):
-            defects[(name,)] = Defect((name,), NOT_A_MAPPING, shown(manifest[name]))
+            defects[(name,)] = Defect((name,), NOT_A_MAPPING, value_text(manifest[name]))
     for defect in _holder_defects(kind.value, manifest, ()):
         defects.setdefault(defect.path, defect)
     return iter(defects.values())
@@ -88,7 +88,7 @@ def _holder_defects(cls: type, raw: Manifest, at: Path) -> Iterator[Defect]:
         holder: Any = raw
         for depth, step in enumerate(part.path):
             if not isinstance(holder, dict):
-                yield Defect((*at, *part.path[:depth]), NOT_A_MAPPING, shown(holder))
+                yield Defect((*at, *part.path[:depth]), NOT_A_MAPPING, value_text(holder))
                 holder = None
                 break
             holder = holder.get(step)
@@ -113,7 +113,7 @@ def _source_defects(raw: Manifest, at: Path, path: tuple[str, ...]) -> Iterator[
     if isinstance(sources, dict):
         for name in SOURCES & sources.keys():
             if not isinstance(sources[name], dict):
-                yield Defect((*at, *path, name), NOT_A_MAPPING, shown(sources[name]))
+                yield Defect((*at, *path, name), NOT_A_MAPPING, value_text(sources[name]))
 
 
 @cache
@@ -159,7 +159,7 @@ def _inner(hint: Any) -> tuple[type | None, bool]:
 def _type_defect(detail: Any) -> Defect:
     path = tuple(step for step in detail["loc"] if step != "[key]")
     raw = detail["input"]
-    return Defect(path, _type_message(detail, raw), "" if detail["type"] == "missing" else shown(raw))
+    return Defect(path, _type_message(detail, raw), "" if detail["type"] == "missing" else value_text(raw))
 
 
 def _type_message(detail: Any, raw: Any) -> str:

@@ -15,8 +15,8 @@ from volsched.kube.problems import (
     UnfitError,
     checked_text,
     real_number,
-    shown,
     too_deep,
+    value_text,
     whole_number,
 )
 
@@ -111,7 +111,7 @@ class _Builder:
                     return node.value
                 self._add(node, plain=isinstance(event, yaml.ScalarEvent) and event.implicit[0])
             except UnfitError as error:
-                raise error if error.defect.path else self._unfit(str(error), seen=error.defect.seen) from None
+                raise error if error.defect.path else self._unfit(str(error), seen=error.defect.excerpt) from None
         raise YamlSyntaxError("the document has no end")
 
     def _node(self, event: yaml.Event) -> _Node | None:
@@ -187,7 +187,7 @@ class _Builder:
     def _merge(self, holder: _Open, node: _Node) -> None:
         sources = node.value if isinstance(node.value, list) else [node.value]
         if not all(isinstance(source, dict) for source in sources):
-            raise UnfitError("the merge key << takes a mapping or a list of mappings", seen=shown(node.value))
+            raise UnfitError("the merge key << takes a mapping or a list of mappings", seen=value_text(node.value))
         for source in sources:
             for key, value in source.items():
                 holder.merged.setdefault(key, value)
@@ -208,7 +208,7 @@ def _key(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    raise UnfitError("is not a key that a manifest can have; use a string", seen=shown(value))
+    raise UnfitError("is not a key that a manifest can have; use a string", seen=value_text(value))
 
 
 def _scalar(text: str, tag: str | None, *, plain: bool) -> Any:
@@ -219,7 +219,7 @@ def _scalar(text: str, tag: str | None, *, plain: bool) -> Any:
     try:
         value = _converted(text, str(tag))
     except ValueError:
-        raise UnfitError(f"is not what its tag {tag} says; remove the tag", seen=shown(text)) from None
+        raise UnfitError(f"is not what its tag {tag} says; remove the tag", seen=value_text(text)) from None
     return value
 
 

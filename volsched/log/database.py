@@ -326,7 +326,7 @@ class Database:
             if self.engine.dialect.name == "postgresql":
                 # Otherwise the driver begins a transaction, in a round trip of its own.
                 options["isolation_level"] = "AUTOCOMMIT"
-            with kept_connections(self.engine, use, self.dialect.is_alive, **options).taken() as connection:
+            with kept_connections(self.engine, use, self.dialect.is_alive, **options).borrowed() as connection:
                 yield connection
 
     @property

@@ -400,7 +400,7 @@ def _abandoned(
         for name, row in rows.items()
         if row.lease_until >= now
     }
-    over = observer.look(connection, terms, now=now) if terms else {}
+    over = observer.check(connection, terms, now=now) if terms else {}
     return {rows[name].key: (rows[name].fence, rows[name].lease_until) for name in over}
 
 

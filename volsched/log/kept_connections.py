@@ -31,7 +31,7 @@ class KeptConnections:
     """How often the engine was disposed of: connections of before are not kept."""
 
     @contextmanager
-    def taken(self) -> Iterator[Connection]:
+    def borrowed(self) -> Iterator[Connection]:
         connection, disposals = self._take(), self._disposals
         try:
             yield connection

@@ -189,7 +189,7 @@ def _over(
         )
         for it in held_leases
     }
-    return database.observer.look(connection, terms, now=now)
+    return database.observer.check(connection, terms, now=now)
 
 
 def _notify_listeners(database: Database, lease: Lease, *, taken: bool, from_holder: str = NOBODY) -> None:
@@ -267,17 +267,21 @@ def make_client_lease(database: Database, key: str, manifest: Mapping[str, Any],
     return True
 
 
-def replace_client_lease(database: Database, key: str, manifest: Mapping[str, Any], *, seen: int, rv: int) -> bool:
+def replace_client_lease(
+    database: Database, key: str, manifest: Mapping[str, Any], *, expected: int, rv: int
+) -> bool:
     """False where it is no longer at the version `seen`."""
     text = orjson.dumps(manifest).decode()
-    query = update(_leases).where(_leases.c.key == key, _leases.c.rv == seen).values(rv=rv, manifest=text)
+    query = update(_leases).where(_leases.c.key == key, _leases.c.rv == expected).values(rv=rv, manifest=text)
     with database.write() as connection:
         return connection.execute(query).rowcount == 1
 
 
-def remove_client_lease(database: Database, key: str, *, seen: int) -> bool:
+def remove_client_lease(database: Database, key: str, *, expected: int) -> bool:
     with database.write() as connection:
-        return connection.execute(delete(_leases).where(_leases.c.key == key, _leases.c.rv == seen)).rowcount == 1
+        return (
+            connection.execute(delete(_leases).where(_leases.c.key == key, _leases.c.rv == expected)).rowcount == 1
+        )
 
 
 def _state(rv: int, manifest: str) -> ObjectState:

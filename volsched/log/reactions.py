@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from sqlalchemy import CompoundSelect, Connection, bindparam, select, text, union
 
-from volsched.binding.rules.failures import BindingFailure, foreign_pod_notices, kept, told
+from volsched.binding.rules.failures import BindingFailure, failure_event, foreign_pod_notices, pod_notices
 from volsched.binding.rules.saga import context_of, fail, goes_on
 from volsched.kube.manifest import claim_of
 from volsched.log import tables
@@ -40,11 +40,11 @@ def report_failures(
     load(database, connection, batch, (stream for _, it in failures for stream in it.streams))
     words = _words(connection, batch, [it for _, it in failures])
     for position, failure in failures:
-        stored = kept(failure, batch.states, words=words.get(failure.binding))
+        stored = failure_event(failure, batch.states, words=words.get(failure.binding))
         if stored is not None:
             batch.take(*stage(batch, actor, (stored,), position), ())
         try:
-            news = told(failure, batch.states, component=SCHEDULER, now=rfc3339(batch.now))
+            news = pod_notices(failure, batch.states, component=SCHEDULER, now=rfc3339(batch.now))
             events, states = stage(batch, actor, news, position)
         except Exception:
             # The pod's status cannot be extended. The failure is recorded whatever the pod looks like.

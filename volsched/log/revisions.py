@@ -20,16 +20,16 @@ def scripts() -> Path:
 
 
 @cache
-def known() -> tuple[str, ...]:
+def revision_ids() -> tuple[str, ...]:
     """In order; a file is named after its revision: `0003_what_the_audit_asks.py`."""
     files = (scripts() / "versions").glob("[0-9]*_*.py")
     return tuple(sorted(file.name.partition("_")[0] for file in files))
 
 
 def newest() -> str:
-    return known()[-1]
+    return revision_ids()[-1]
 
 
 def is_older(revision: str) -> bool:
     """Older than this program's; an unknown revision is newer."""
-    return revision in known() and revision != newest()
+    return revision in revision_ids() and revision != newest()

@@ -42,7 +42,7 @@ class Session(Protocol):
     def id(self) -> int | None:
         """This process's session, begun on first use; None where nothing can prove that we are alive."""
 
-    def gone(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:
+    def ended(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:
         """The sessions among these whose processes are known to be gone."""
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class NoSession:
     def id(self) -> None:
         return None
 
-    def gone(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:  # noqa: ARG002 - a Session's
+    def ended(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:  # noqa: ARG002 - a Session's
         return frozenset()
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class _FileSession:
                     self._id = wanted
             return self._id
 
-    def gone(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:  # noqa: ARG002 - a Session's
+    def ended(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:  # noqa: ARG002 - a Session's
         try:
             with self._lock:
                 file = self._file()
@@ -143,7 +143,7 @@ class _ServerSession:
                 self._end()
             return self._id
 
-    def gone(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:
+    def ended(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:
         raw: Any = connection.connection.driver_connection
         held = {row[0] for row in raw.execute(_HELD)}
         return frozenset(ids) - held
@@ -225,7 +225,7 @@ class Observer:
     _stamps: dict[str, _LastStamp] = field(default_factory=dict)
     _last_checks: dict[str, int] = field(default_factory=dict)
 
-    def look(self, connection: Connection, terms: dict[str, LeaseTerm], *, now: int) -> dict[str, Over]:
+    def check(self, connection: Connection, terms: dict[str, LeaseTerm], *, now: int) -> dict[str, Over]:
         """Which of these leases are over, and why."""
         gone = self._ended_sessions(connection, {it.session for it in terms.values() if it.session is not None})
         over = {name: self._judge(name, term, gone, now) for name, term in terms.items()}
@@ -250,7 +250,7 @@ class Observer:
         return None if seen is None else self.clock() - seen.since
 
     def _ended_sessions(self, connection: Connection, sessions: set[int]) -> frozenset[int]:
-        return self.session.gone(connection, sessions) if sessions else frozenset()
+        return self.session.ended(connection, sessions) if sessions else frozenset()
 
     def _judge(self, name: str, term: LeaseTerm, gone: frozenset[int], now: int) -> Over | None:
         at, before = self.clock(), self._stamps.get(name)

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, inspect, text
 from volsched.log.database import MIGRATE, Database, open_database
 from volsched.log.errors import NoStoreError, NotMigratedError, StoreError
 from volsched.log.reads.tail import read_head
-from volsched.log.revisions import is_older, known, newest
+from volsched.log.revisions import is_older, newest, revision_ids
 
 
 def revision_of(connection: Connection) -> str | None:
@@ -53,7 +53,7 @@ def migrate_store(url: str, *, make_directory: bool = False) -> tuple[str | None
     make_file(database, make_directory=make_directory)
     with database.read() as connection:
         before = revision_of(connection)
-        if before is not None and before not in known():
+        if before is not None and before not in revision_ids():
             read_head(connection)
     if before is None or is_older(before):
         # Alembic is loaded only when it has something to do.

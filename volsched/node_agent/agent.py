@@ -71,7 +71,7 @@ class NodeScenes:
     _attached_to: Keys = field(default_factory=dict)
     _attached_of: Keys = field(default_factory=dict)
 
-    def look(self, stream: str) -> list[str]:
+    def update(self, stream: str) -> list[str]:
         """Read a change; returns the streams of the pods and nodes to examine because of it."""
         noun, key = noun_and_key(stream)
         match noun:
@@ -246,7 +246,7 @@ class NodeAgent:
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; what waits has its time
         """Queue what has changed in the world."""
         for stream in streams:
-            self._queue |= dict.fromkeys(self._scenes.look(stream))
+            self._queue |= dict.fromkeys(self._scenes.update(stream))
 
     def step(self, now: int) -> int:
         """Examine a batch of pods and nodes, and take the next step for each; returns how many were examined."""

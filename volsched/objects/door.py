@@ -116,7 +116,7 @@ def update(
     author: Author,
     *,
     key: str | None = None,
-    seen: ObjectState | None = None,
+    expected: ObjectState | None = None,
     status: bool = False,
     around: AdmissionContext = NO_CONTEXT,
     reworks: bool = False,
@@ -125,7 +125,7 @@ def update(
 
     It is conditional on the manifest's resourceVersion, or on that of the object that was `seen`.
     """
-    wanted = manifest if seen is None else _at_version(manifest, seen)
+    wanted = manifest if expected is None else _at_version(manifest, expected)
     change = _Change(kind, key or key_of(kind, manifest), author, status, around)
     return change.write(lambda _: wanted, same_uid=True, reworks=reworks)
 

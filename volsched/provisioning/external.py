@@ -38,7 +38,7 @@ from volsched.provisioning.rules import (
     selected_node,
     wants_volume,
 )
-from volsched.pv_controller.rules import Held, parsed_claim, parsed_class, parsed_volume
+from volsched.pv_controller.rules import ParsedObject, parsed_claim, parsed_class, parsed_volume
 from volsched.pv_controller.rules.bind_writes import with_finalizers, without_selected_node
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import (
@@ -75,7 +75,7 @@ class ProvisionerClient:
     def has_written(self, command: Command, now: int) -> bool:
         return isinstance(self.write(command, now), Done)
 
-    def tell(self, about: Held[Any], type_: str, reason: str, message: str, now: int) -> None:
+    def notify(self, about: ParsedObject[Any], type_: str, reason: str, message: str, now: int) -> None:
         kind = "PersistentVolumeClaim" if isinstance(about.value, Claim) else "PersistentVolume"
         said = door.notice(
             kind, about.meta.key, door.controller(self.actor, now),
@@ -84,11 +84,11 @@ class ProvisionerClient:
         )  # fmt: skip
         self.write(said, now)
 
-    def claim(self, key: str) -> Held[Claim] | None:
+    def claim(self, key: str) -> ParsedObject[Claim] | None:
         manifest = manifest_of(self.world.states, f"claim/{key}")
         return None if manifest is None else parsed_claim(manifest)
 
-    def storage_class(self, name: str) -> Held[StorageClass] | None:
+    def storage_class(self, name: str) -> ParsedObject[StorageClass] | None:
         manifest = manifest_of(self.world.states, f"class/{name}")
         return None if manifest is None else parsed_class(manifest)
 
@@ -154,7 +154,7 @@ class ExternalVolumes:
             self._delete(name, state, now)
         elif finalizers != volume.meta.finalizers:
             guarded = with_finalizers(state.manifest, finalizers)
-            write = door.update("PersistentVolume", guarded, self._author(now), seen=state)
+            write = door.update("PersistentVolume", guarded, self._author(now), expected=state)
             if not self.client.has_written(write.command, now):
                 self._due[name] = now + backoff(1)
 
@@ -172,7 +172,7 @@ class ExternalVolumes:
         except Exception as error:
             refused = DriverRefusal(DriverCode.NOT_GRPC, f"{type(error).__name__}: {error}")
         if refused is not None:
-            self.client.tell(parsed_volume(manifest), WARNING, VOLUME_FAILED_DELETE, refused.message, now)
+            self.client.notify(parsed_volume(manifest), WARNING, VOLUME_FAILED_DELETE, refused.message, now)
             self._failures[name] = self._failures.get(name, 0) + 1
             self._due[name] = refused.again_at or now + backoff(self._failures[name])
         elif "deletionTimestamp" not in metadata(manifest):
@@ -181,7 +181,7 @@ class ExternalVolumes:
         else:
             left = [it for it in metadata(manifest)["finalizers"] if it != EXTERNAL_PROVISIONER_FINALIZER]
             freed = with_finalizers(manifest, left)
-            update = door.update("PersistentVolume", freed, self._author(now), seen=state)
+            update = door.update("PersistentVolume", freed, self._author(now), expected=state)
             self.client.has_written(update.command, now)
 
 
@@ -198,8 +198,8 @@ PROVISIONING = "Provisioning"
 class _Work:
     """A claim that needs a volume."""
 
-    claim: Held[Claim]
-    storage_class: Held[StorageClass]
+    claim: ParsedObject[Claim]
+    storage_class: ParsedObject[StorageClass]
     request: CreateVolume | None = None
     """The call that is under way. It is repeated unchanged, whatever becomes of the claim and its node."""
     created: Created | None = None
@@ -317,7 +317,7 @@ class External:
             return False
         work.claim, work.storage_class = claim, storage_class
         said = f'External provisioner is provisioning volume for claim "{claim.meta.key}"'
-        self._client.tell(claim, NORMAL, PROVISIONING, said, now)
+        self._client.notify(claim, NORMAL, PROVISIONING, said, now)
         if claim.value.selector is not None:
             self._judged(uid, work, DriverVerdict(next=Next.FINISHED, why=NO_SELECTOR), now)
             return False
@@ -368,7 +368,7 @@ class External:
         work.infeasible = verdict.infeasible
         work.fail(now, at_least=LONGEST_BACKOFF if verdict.infeasible else 0)
         message = provisioning_failed(work.storage_class.value.name, verdict.why)
-        self._client.tell(work.claim, WARNING, PROVISIONING_FAILED, message, now)
+        self._client.notify(work.claim, WARNING, PROVISIONING_FAILED, message, now)
         if verdict.next is not Next.BACKGROUND:
             work.request = None
         if verdict.next is Next.RESCHEDULE and self._give_node_back(work, now):
@@ -383,7 +383,7 @@ class External:
         claim = without_selected_node(state.manifest)
         author = door.controller(self._client.actor, now)
         return self._client.has_written(
-            door.update("PersistentVolumeClaim", claim, author, seen=state).command, now
+            door.update("PersistentVolumeClaim", claim, author, expected=state).command, now
         )
 
     def _save(self, uid: str, work: _Work, now: int) -> None:
@@ -400,12 +400,12 @@ class External:
         outcome = self._client.write(write.command, now)
         if isinstance(outcome, Done | AlreadyExistsError):
             said = f"Successfully provisioned volume {volume['metadata']['name']}"
-            self._client.tell(work.claim, NORMAL, PROVISIONING_SUCCEEDED, said, now)
+            self._client.notify(work.claim, NORMAL, PROVISIONING_SUCCEEDED, said, now)
             del self._works[uid]
         else:
             if not isinstance(outcome, ConflictError):
                 message = provisioning_failed(work.storage_class.value.name, saved_later(str(outcome)))
-                self._client.tell(work.claim, WARNING, PROVISIONING_FAILED, message, now)
+                self._client.notify(work.claim, WARNING, PROVISIONING_FAILED, message, now)
             work.fail(now)
 
     def _requirement(self, claim: Claim, storage_class: StorageClass) -> TopologyRequirement | None:

@@ -51,7 +51,7 @@ class Storage(Protocol):
 
     def capacities(self) -> Sequence[Manifest]: ...
 
-    def made(self) -> Collection[str]: ...
+    def volume_names(self) -> Collection[str]: ...
 
     def discard(self, name: str) -> bool: ...
 
@@ -109,7 +109,7 @@ class Keeper:
             progress += self._publish(now, lease)
         if self.storages and now >= self._leftovers_at:
             self._leftovers_at = now + LOOK_FOR_LEFTOVERS
-            self._suspects.update(name for it in self.storages.values() for name in it.made())
+            self._suspects.update(name for it in self.storages.values() for name in it.volume_names())
             self._look_at_suspects = True
         if self._suspects and self._look_at_suspects:
             self._look_at_suspects = False
@@ -199,7 +199,7 @@ class Keeper:
                     yield door.create(kind, manifest, door.controller(self.owner, now), uid=self.new_uid()).command
             elif (state.manifest or {}).get("capacity") != manifest.get("capacity"):
                 changed = {**(state.manifest or {}), "capacity": manifest["capacity"]}
-                yield door.update(kind, changed, door.controller(self.owner, now), seen=state).command
+                yield door.update(kind, changed, door.controller(self.owner, now), expected=state).command
         for place, state in known.items():
             if place not in wanted:
                 yield door.delete_unchanged(
@@ -215,7 +215,7 @@ class Keeper:
         left = {
             name: storage
             for storage in self.storages.values()
-            for name in self._suspects.intersection(storage.made()) - kept
+            for name in self._suspects.intersection(storage.volume_names()) - kept
         }
         if left and not self._is_up_to_date(left, now, lease):
             self._look_at_suspects = True

@@ -92,7 +92,7 @@ class HostPath:
         """Not counted: the volumes share one file system with other data."""
         return ()
 
-    def made(self) -> Collection[str]:
+    def volume_names(self) -> Collection[str]:
         return [entry.name for entry in os.scandir(self.root / RECORDS)]
 
     def discard(self, name: str) -> bool:

@@ -178,7 +178,7 @@ class Array:
         """Complete a volume that hung."""
         self._keep(name, replace(self._assets[name], ready_at=0))
 
-    def made(self) -> Collection[str]:
+    def volume_names(self) -> Collection[str]:
         return list(self._assets)
 
     def discard(self, name: str) -> bool:
@@ -379,8 +379,8 @@ class Simulated:
     def capacities(self) -> Sequence[Manifest]:
         return self.driver.capacities()
 
-    def made(self) -> Collection[str]:
-        return self.driver.made()
+    def volume_names(self) -> Collection[str]:
+        return self.driver.volume_names()
 
     def discard(self, name: str) -> bool:
         return self.driver.discard(name)

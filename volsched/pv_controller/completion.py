@@ -20,7 +20,7 @@ from volsched.pv_controller.rules import (
     VOLSCHED,
     VOLUME,
     Caches,
-    Held,
+    ParsedObject,
     SyncError,
     drive,
     parsed_class,
@@ -33,7 +33,7 @@ from volsched.pv_controller.sync import Sync
 @dataclass(frozen=True, slots=True)
 class LegCompletion:
     actor: str
-    _classes: dict[str, tuple[int, Held[StorageClass]]] = field(default_factory=dict)
+    _classes: dict[str, tuple[int, ParsedObject[StorageClass]]] = field(default_factory=dict)
     """Stream → the version that was read, and its value: all claims of a burst have the same few."""
 
     def __call__(self, binding: str, volume: str, states: States) -> Command | None:
@@ -66,7 +66,7 @@ class LegCompletion:
         is_bound = _claim(caches, key).value.volume_name == name
         return Decision(events=tuple(sync.events)) if is_bound and not is_more else NOTHING
 
-    def _class(self, stream: str, state: ObjectState) -> Held[StorageClass]:
+    def _class(self, stream: str, state: ObjectState) -> ParsedObject[StorageClass]:
         known = self._classes.get(stream)
         if known is None or known[0] != state.rv:
             known = self._classes[stream] = state.rv, parsed_class(versioned(state))
@@ -90,7 +90,7 @@ def _waiting_claim(binding: str, volume: str, states: States) -> str | None:
     return None if spec(claim).get("volumeName") or ROLLBACK in annotations(claim) else stream
 
 
-def _claim(caches: Caches, key: str) -> Held[Claim]:
+def _claim(caches: Caches, key: str) -> ParsedObject[Claim]:
     claim = caches.claim(key)
     assert claim is not None
     return claim

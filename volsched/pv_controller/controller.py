@@ -22,7 +22,7 @@ from volsched.log.leases import Lease, acquire, current, release
 from volsched.log.transaction import execute
 from volsched.provisioning.host import Keeper
 from volsched.provisioning.protocol import Provisioner
-from volsched.pv_controller.operations import Key, Operations, Said
+from volsched.pv_controller.operations import Key, NoticeThrottle, Operations
 from volsched.pv_controller.rules import (
     CLAIM,
     KINDS_SEEN,
@@ -30,7 +30,7 @@ from volsched.pv_controller.rules import (
     VOLUME,
     Caches,
     ControllerRules,
-    Held,
+    ParsedObject,
     Steps,
     SyncError,
     after_claim_deleted,
@@ -79,7 +79,7 @@ class Controller:
     _later: dict[Key, int] = field(default_factory=dict)
     _put_off: dict[str, str] = field(default_factory=dict)
     """Claim → the pod that is decided first: until then there is nothing to do about the claim."""
-    _said: Said = field(default_factory=Said)
+    _said: NoticeThrottle = field(default_factory=NoticeThrottle)
     _versions: dict[Key, int] = field(default_factory=dict)
     """The versions of the world's objects that are in the caches."""
     _lease: Lease | None = None
@@ -106,7 +106,7 @@ class Controller:
             self.owner,
             known,
             new_uid=self.new_uid,
-            said=self._said,
+            throttle=self._said,
             sync_later=self._sync_later,
             in_doubt=self._keeper.suspect,
         )
@@ -232,14 +232,14 @@ class Controller:
             if self._versions.get((kind, key)) == state.rv:
                 # Only an assumption changed, which concerns the scheduler alone.
                 return
-            before = self._caches.held(kind, key)
+            before = self._caches.object_of(kind, key)
             if before is not None and before.meta.uid != parsed[1].meta.uid:
                 # Recreated under the same name before we saw the deletion.
                 self._drop(kind, key)
             elif before is not None and kind == POD:
                 self._release_claims(before.value)
             self._versions[kind, key] = state.rv
-            self._caches.put(kind, Held(*parsed))
+            self._caches.put(kind, ParsedObject(*parsed))
             if kind == CLAIM:
                 self._put_off.pop(key, None)
             if kind in (CLAIM, VOLUME):

@@ -120,7 +120,7 @@ TELL_AGAIN = 300 * SECOND
 
 
 @dataclass(slots=True)
-class Said:
+class NoticeThrottle:
     """A notice is written once, and again after a while."""
 
     _at: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class _Running:
     due: int = 0
     called_at: int | None = None
     """When the call that the provisioner has not answered yet was first made."""
-    seen: dict[str, int] = field(default_factory=dict)
+    versions_read: dict[str, int] = field(default_factory=dict)
     """Stream → the version that was read live since the last call of a provisioner."""
     checked: bool = False
     """Preconditions were re-checked; irreversible calls are allowed from here."""
@@ -213,7 +213,7 @@ class Operations:
     owner: str
     provisioners: Mapping[str, Provisioner]
     new_uid: Callable[[], str]
-    said: Said
+    throttle: NoticeThrottle
     sync_later: Callable[[Key, int], None]
     """Schedules a sync of the object at that time."""
     in_doubt: Callable[[str], None]
@@ -288,8 +288,10 @@ class Operations:
                 running.due = now + request.seconds * SECOND
                 return moves
             elif isinstance(request, PluginCall):
-                if running.seen and not running.checked and not isinstance(request, Provision):
-                    requests.append((running, door.unchanged(dict(running.seen), actor=self.owner).under(lease)))
+                if running.versions_read and not running.checked and not isinstance(request, Provision):
+                    requests.append(
+                        (running, door.unchanged(dict(running.versions_read), actor=self.owner).under(lease))
+                    )
                     return moves
                 if not self._call(running, request, now):
                     return moves
@@ -361,7 +363,7 @@ class Operations:
                     no_answer(request, f"no answer within {PATIENCE // SECOND} s, it may still be running")
                 )
         running.called_at, running.checked = None, False
-        running.seen.clear()
+        running.versions_read.clear()
         return True
 
     # --- the store --------------------------------------------------------------------------------------
@@ -371,14 +373,14 @@ class Operations:
 
     def _execute(self, requests: Sequence[tuple[_Running, Command]], now: int) -> bool:
         """All in one transaction; False: we no longer lead."""
-        news = [notice for notice in self._notices if self.said.is_news(notice, now)]
+        news = [notice for notice in self._notices if self.throttle.is_news(notice, now)]
         self._notices.clear()
         commands = [*(self._telling(notice, now) for notice in news), *(command for _, command in requests)]
         try:
             outcomes = execute(self.database, commands, now=now)
         except Exception:
             # Whether it was committed is unknown; the operations start over and find out.
-            self.said.take_back(news)
+            self.throttle.take_back(news)
             for running, _ in requests:
                 self._abandon(running, now)
             raise
@@ -404,7 +406,7 @@ class Operations:
         assert isinstance(request, StoreCall)
         stored = stored_by(outcome)
         if isinstance(request, LiveGet):
-            running.seen[stream_of(request.kind, request.key)] = version_of(stored)
+            running.versions_read[stream_of(request.kind, request.key)] = version_of(stored)
         running.answer(reply_to(request, stored))
 
     def _telling(self, notice: Notice, now: int) -> Command:

@@ -16,14 +16,14 @@ from volsched.log.events.streams import noun_and_key, stream_of
 from volsched.log.reactions import touching_bindings
 from volsched.log.reads.lookups import attachments_of
 from volsched.objects.rules.object_events import edit_object, is_deletion, notice_event, notice_stream
-from volsched.pv_controller.operations import COMPONENT, Key, Said
+from volsched.pv_controller.operations import COMPONENT, Key, NoticeThrottle
 from volsched.pv_controller.rules import (
     Caches,
     Enqueue,
-    Held,
     LiveGet,
     LivePods,
     Notice,
+    ParsedObject,
     Request,
     StartOperation,
     SyncError,
@@ -83,7 +83,7 @@ class Sync:
             return [pod.manifest for pod in self.caches.pods_using(self.key[1])]
         raise SyncError(f"{type(request).__name__} is for operations, and this is a sync")
 
-    def command(self, *, actor: str, lease: LeaseProof, said: Said, now: int) -> Command:
+    def command(self, *, actor: str, lease: LeaseProof, said: NoticeThrottle, now: int) -> Command:
         """All writes and notices of the sync, refused if anything it read has changed."""
         news = [notice for notice in self.notices if said.is_news(notice, now)]
         places = [notice_stream(it.kind, it.key, it.uid, it.reason, it.message) for it in news]
@@ -102,19 +102,19 @@ class Sync:
         precondition = Precondition(objects=self.versions, scan=self.scan, lease=lease)
         return Command(actor=actor, streams=streams, decide=decide, precondition=precondition)
 
-    def _update(self, request: Update) -> Held[Any] | None:
+    def _update(self, request: Update) -> ParsedObject[Any] | None:
         key = key_of(request.kind, request.manifest)
-        cached = self.caches.held(request.kind, key)
+        cached = self.caches.object_of(request.kind, key)
         old = {} if cached is None else cached.manifest
         event = edit_object(request.kind, key, old, request.manifest, status=request.status)
         if event is None:
             return cached
         return self._note(request.kind, event)
 
-    def _note(self, kind: str, event: NewEvent) -> Held[Any] | None:
+    def _note(self, kind: str, event: NewEvent) -> ParsedObject[Any] | None:
         """Record a write, and apply it to the caches."""
         key = noun_and_key(event.stream)[1]
-        cached = self.caches.held(kind, key)
+        cached = self.caches.object_of(kind, key)
         version = 0 if cached is None else int(cached.meta.resource_version or 0)
         self.versions.setdefault(event.stream, version)
         if is_deletion(event):
@@ -125,7 +125,7 @@ class Sync:
         after = merged(before, event.data["patch"])
         self._add(event, before, after)
         self.caches.store(kind, after)
-        return self.caches.held(kind, key)
+        return self.caches.object_of(kind, key)
 
     def _add(self, event: NewEvent, before: Manifest, after: Manifest) -> None:
         """An object and its status written in succession are one event: the command is atomic, so no reader could

@@ -92,8 +92,8 @@ def states_as_of(database: Database, as_of: str, *, now: int) -> dict[str, State
     """All objects that decisions depend on, and the bindings under way, as they were."""
     nouns = [noun for noun, kind in KIND_OF_NOUN.items() if kind.value in FIELD_OF]
     with database.read() as connection:
-        look, _ = view_in(connection, as_of, now=now)
-        return {f"{noun}/{key}": state for noun in (*nouns, BINDING) for key, state in look.every(noun)}
+        view, _ = view_in(connection, as_of, now=now)
+        return {f"{noun}/{key}": state for noun in (*nouns, BINDING) for key, state in view.every(noun)}
 
 
 def objects_of(manifests: Sequence[Mapping[str, Any]]) -> list[Object]:

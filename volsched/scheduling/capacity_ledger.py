@@ -69,7 +69,7 @@ class CapacityLedger:
         hold = self._holds.get(claim_uid)
         return hold is not None and not hold.settled
 
-    def look(self, noun: str, key: str) -> None:
+    def update(self, noun: str, key: str) -> None:
         """A volume, a claim or a capacity object may have changed."""
         if noun == "claim":
             self._update_claim(key)
@@ -88,7 +88,7 @@ class CapacityLedger:
         hold_of_claim = self._holds.get(str((claim_of(state.manifest) or {}).get("uid")))
         if hold_of_claim is not None and hold_of_claim.appeared_at is None:
             hold_of_claim.appeared_at = state.rv
-            self.look("capacity", hold_of_claim.capacity)
+            self.update("capacity", hold_of_claim.capacity)
 
     def _update_claim(self, key: str) -> None:
         """If a claim is bound already, only `recall` can tell whether its use is still unpublished."""

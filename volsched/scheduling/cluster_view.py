@@ -109,7 +109,7 @@ class Picture:
             if noun in NOUNS:
                 self._update_object(stream, noun, key)
             if noun in ("volume", "capacity", "claim"):
-                self._capacity_ledger.look(noun, key)
+                self._capacity_ledger.update(noun, key)
 
     def imagine(self, values: Iterable[Object], reserved: Mapping[str, PromisedCapacity]) -> None:
         """Lay a decision over the picture before it is planned; `update` with its streams removes it again."""

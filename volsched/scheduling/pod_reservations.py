@@ -316,7 +316,7 @@ def binding_alone(picture: Picture, choice: NodeChoice, *, actor: str, reason: s
     """Refused (ConflictError) if the claim, the volume or what decided about the node has changed since."""
     claim = choice.claim
     streams = dict.fromkeys((f"claim/{claim.key}", choice.written))
-    message = f"{choice.said}, asked for by {actor}: {reason}"
+    message = f"{choice.description}, asked for by {actor}: {reason}"
     notice = notice_stream("PersistentVolumeClaim", claim.key, claim.meta.uid, BIND_REQUESTED, message)
     here = changed_since(choice.node, set() if choice.room is None else {choice.room.capacity})
     promised = promised_since({claim.key})

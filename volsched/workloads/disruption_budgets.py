@@ -83,7 +83,7 @@ class DisruptionBudgets:
             told = budget_status(state.manifest, self._covered(stream, state.manifest), self._scale, rfc3339(now))
             if told != status(state.manifest):
                 author, wanted = door.controller(self.owner, now), {**state.manifest, "status": told}
-                yield door.update(BUDGET, wanted, author, seen=state, status=True).command
+                yield door.update(BUDGET, wanted, author, expected=state, status=True).command
 
     def _covered(self, stream: str, budget: Manifest) -> Iterator[Manifest]:
         selector = budget_selector(budget)

@@ -131,7 +131,7 @@ class GarbageCollector:
         for kind, dependent in dependents:
             if finalizer == ORPHAN:
                 yield door.update(
-                    kind, without_owner(dependent.manifest or {}, own), author, seen=dependent
+                    kind, without_owner(dependent.manifest or {}, own), author, expected=dependent
                 ).command
             elif not is_being_deleted(dependent.manifest or {}):
                 yield door.delete_unchanged(kind, dependent, author, grace=self.grace).command
@@ -139,7 +139,7 @@ class GarbageCollector:
             left = [it for it in metadata(manifest)["finalizers"] if it != finalizer]
             kind = KIND_OF_NOUN[noun_and_key(stream)[0]].name
             wanted = {**manifest, "metadata": {**metadata(manifest), "finalizers": left}}
-            yield door.update(kind, wanted, author, seen=state).command
+            yield door.update(kind, wanted, author, expected=state).command
 
     def _was_here(self, owner: Owner) -> bool:
         with self.database.read() as connection:

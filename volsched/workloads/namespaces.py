@@ -72,7 +72,7 @@ class Namespaces:
             self._agenda.add((stream,))
         if not contents:
             kept = {name: value for name, value in spec(state.manifest).items() if name != "finalizers"}
-            yield door.update(KIND, {**state.manifest, "spec": kept}, author, seen=state).command
+            yield door.update(KIND, {**state.manifest, "spec": kept}, author, expected=state).command
 
     def _contents(self, namespace: str) -> Iterator[tuple[str, ObjectState]]:
         for stream, state in self.world.states.items():

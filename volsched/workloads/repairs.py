@@ -174,7 +174,7 @@ class StaleNodes:
             component=COMPONENT,
         )  # fmt: skip
         # A binding's plan changes the claim too, so a plan made meanwhile refuses this write.
-        write = door.update(CLAIM, without_selected_node(claim), door.controller(self.owner, now), seen=state)
+        write = door.update(CLAIM, without_selected_node(claim), door.controller(self.owner, now), expected=state)
         return door.together(write.command, said, precondition=Precondition(versions={stream: state.version}))
 
     def _removing_there(self, stream: str, state: ObjectState, node: str) -> Command:

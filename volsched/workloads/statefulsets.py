@@ -32,11 +32,11 @@ from volsched.workloads.rules.statefulsets import (
     Ready,
     Replica,
     SetStep,
-    claim_told,
+    claim_notice,
     is_placed,
     next_step,
-    not_made,
-    pod_told,
+    pod_failure_notice,
+    pod_notice,
 )
 
 BATCH = 64
@@ -124,7 +124,7 @@ class StatefulSets:
                 why = str(outcome)
             else:
                 continue
-            message = not_made(pod, set_.meta.name, why)
+            message = pod_failure_notice(pod, set_.meta.name, why)
             notices.append(self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True))
         execute(self.database, notices, now=now)
 
@@ -148,7 +148,7 @@ class StatefulSets:
                 delete = door.delete_unchanged(
                     "Pod", pod, door.controller(self.owner, now), grace=self.grace
                 ).command
-                message = pod_told("Delete", name, set_.meta.name)
+                message = pod_notice("Delete", name, set_.meta.name)
                 notice = self._telling(set_, "Normal", DELETED, message, now)
                 yield name, door.together(delete, notice, precondition=precondition)
         for message in step.blocked:
@@ -158,7 +158,7 @@ class StatefulSets:
         kept = {**status(manifest), **step.status}
         if kept != status(manifest):
             author, wanted = door.controller(self.owner, now), {**manifest, "status": kept}
-            yield "", door.update("StatefulSet", wanted, author, seen=state, status=True).command
+            yield "", door.update("StatefulSet", wanted, author, expected=state, status=True).command
 
     def _revising(self, set_: StatefulSet, step: SetStep, now: int) -> Iterator[Command]:
         author, namespace = door.controller(self.owner, now), set_.meta.namespace
@@ -181,7 +181,7 @@ class StatefulSets:
             yield door.create(kind, manifest, author, uid=self.new_uid(), around=around).command
             name, owner = manifest["metadata"]["name"], set_.meta.name
             is_pod = kind == "Pod"
-            message = pod_told("Create", name, owner) if is_pod else claim_told(name, replica.name, owner)
+            message = pod_notice("Create", name, owner) if is_pod else claim_notice(name, replica.name, owner)
             yield self._telling(set_, "Normal", CREATED, message, now)
 
     def _telling(

@@ -88,7 +88,7 @@ async def delete_lease(services: Services, target: RequestTarget, query: Query, 
     conditions = options.get("preconditions")
     _check_conditions(target, stored, {"metadata": conditions if isinstance(conditions, dict) else {}})
     if not write_options(query, "DeleteOptions").dry_run and not await services.read(
-        remove_client_lease, services.database, target.key, seen=stored.rv
+        remove_client_lease, services.database, target.key, expected=stored.rv
     ):
         raise _stale(target)
     return HttpAnswer(success(target, stored_metadata["uid"]))
@@ -109,7 +109,7 @@ async def _change(
     # Versions are times: a recreated lease never reuses a version of its predecessor.
     rv = max(services.clock(), stored.rv + 1)
     if not options.dry_run and not await services.read(
-        replace_client_lease, services.database, target.key, lease, seen=stored.rv, rv=rv
+        replace_client_lease, services.database, target.key, lease, expected=stored.rv, rv=rv
     ):
         raise _stale(target)
     return HttpAnswer(versioned(ObjectState(1, rv, lease)), 200, warnings)

@@ -13,8 +13,8 @@ from volsched.api.kubernetes.resources import (
     EVICTION,
     GROUPS,
     SCALE,
-    Kept,
     Resource,
+    StoragePlace,
     group_version,
     resources_of,
 )
@@ -183,7 +183,7 @@ def version_2_message() -> bytes:
 
 
 def _resources_of(group: str, version: str) -> list[Resource]:
-    return [it for it in resources_of(group, version) if it.kept is not Kept.NOT]
+    return [it for it in resources_of(group, version) if it.kept is not StoragePlace.NOT]
 
 
 def _path_of(group: str, version: str) -> str:

@@ -21,11 +21,11 @@ from volsched.api.kubernetes.resources import (
     SCALE,
     ApiGroup,
     GroupVersion,
-    Kept,
     Place,
     RequestTarget,
     Resource,
     Root,
+    StoragePlace,
     parse_path,
 )
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError, error_of, store_error, unserved
@@ -167,11 +167,11 @@ def _or_not_modified(request: Request, answer: HttpAnswer) -> HttpAnswer:
 
 def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:
     match resource.kept:
-        case Kept.LOG:
+        case StoragePlace.LOG:
             return WRITERS
-        case Kept.BESIDE:
+        case StoragePlace.BESIDE:
             return LEASE_WRITERS
-        case Kept.NOT:
+        case StoragePlace.NOT:
             raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be made")
 
 

@@ -18,7 +18,7 @@ from volsched.api.kubernetes.queries import (
     list_options,
     token,
 )
-from volsched.api.kubernetes.resources import Kept, RequestTarget, Resource
+from volsched.api.kubernetes.resources import RequestTarget, Resource, StoragePlace
 from volsched.api.kubernetes.statuses import ApiError, not_found, too_large_version
 from volsched.api.object_cache import KindCache
 from volsched.api.services import Services
@@ -63,11 +63,11 @@ def read_one(database: Database, target: RequestTarget, *, least: int | None, no
 
 def _state_of(database: Database, connection: Connection, head: int, target: RequestTarget) -> State | None:
     match target.resource.kept:
-        case Kept.LOG:
+        case StoragePlace.LOG:
             return view_at(connection, head).one(target.resource.noun, target.key)
-        case Kept.BESIDE:
+        case StoragePlace.BESIDE:
             return client_lease(database, target.key)
-        case Kept.NOT:
+        case StoragePlace.NOT:
             return None
 
 
@@ -77,7 +77,7 @@ def read_page(database: Database, target: RequestTarget, options: ListOptions, *
         head = read_head(connection).position
         if options.position is not None and options.position > head:
             raise too_large_version(options.position, head)
-        if target.resource.kept is not Kept.LOG:
+        if target.resource.kept is not StoragePlace.LOG:
             return Page(head, _leases(database, target, options, now))
         exact = options.match is Match.EXACT and options.position is not None and options.position < head
         position = options.position if exact and options.position is not None else head
@@ -89,7 +89,7 @@ def read_page(database: Database, target: RequestTarget, options: ListOptions, *
 
 def _leases(database: Database, target: RequestTarget, options: ListOptions, now: int) -> tuple[Item, ...]:
     """All objects outside the log: there are as many leases as clients, so pages are not worth it."""
-    leases = client_leases(database, target.namespace) if target.resource.kept is Kept.BESIDE else []
+    leases = client_leases(database, target.namespace) if target.resource.kept is StoragePlace.BESIDE else []
     return tuple(Item(key, state, now) for key, state in leases if options.selection.matches(state.manifest or {}))
 
 
@@ -120,14 +120,14 @@ def _with_bindings(
     connection: Connection, position: int, states: Iterable[KeyedState], now: int
 ) -> Iterator[Item]:
     """The objects, each with the open binding that has assumed it."""
-    look = view_at(connection, position)
+    view = view_at(connection, position)
     bindings: dict[str, BindingState | None] = {}
     for key, state in states:
         binding = None
         if state.assumed is not None:
             id_ = state.assumed.binding
             if id_ not in bindings:
-                stored = look.one(BINDING, id_)
+                stored = view.one(BINDING, id_)
                 bindings[id_] = stored if isinstance(stored, BindingState) and stored.open else None
             binding = bindings[id_]
         yield Item(key, state, now, binding)
@@ -156,7 +156,7 @@ async def get_object(services: Services, target: RequestTarget, query: Query, wa
     if wanted.form is AnswerFormat.TABLE:
         rows = [rendering.shown(item)]
         return HttpAnswer(negotiation.table(target.resource, rows, {"resourceVersion": version}, wanted))
-    etag = {"etag": f'"{version}"'} if wanted == PLAIN and target.resource.kept is Kept.LOG else {}
+    etag = {"etag": f'"{version}"'} if wanted == PLAIN and target.resource.kept is StoragePlace.LOG else {}
     return HttpAnswer(rendering.shown(item), headers=etag)
 
 
@@ -193,7 +193,7 @@ async def _cached_kind(
     Without a version, a client gets everything that was written before its request, by any process. With a version
     it gets nothing older; 0 accepts any version.
     """
-    if services.freshness is None or target.resource.kept is not Kept.LOG:
+    if services.freshness is None or target.resource.kept is not StoragePlace.LOG:
         return None
     if services.read_only and target.resource.noun == "pod":
         # The present state of an observed cluster's pods is not in the log.

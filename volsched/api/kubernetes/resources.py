@@ -61,7 +61,7 @@ SCALE = "scale"
 EVICTION = "eviction"
 
 
-class Kept(Enum):
+class StoragePlace(Enum):
     """Where objects of a resource are stored."""
 
     LOG = "log"
@@ -69,7 +69,7 @@ class Kept(Enum):
     NOT = "not at all"
 
 
-_KEPT_VERBS = {Kept.LOG: VERBS, Kept.BESIDE: LEASE_VERBS, Kept.NOT: READ_VERBS}
+_KEPT_VERBS = {StoragePlace.LOG: VERBS, StoragePlace.BESIDE: LEASE_VERBS, StoragePlace.NOT: READ_VERBS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Resource:
     noun: str
     plural: str
     singular: str
-    kept: Kept = Kept.LOG
+    kept: StoragePlace = StoragePlace.LOG
 
     @property
     def group(self) -> str:
@@ -131,7 +131,7 @@ def _resource(kind: Kind) -> Resource:
 
 
 def _resource_outside_log(
-    name: str, api_version: str, plural: str, *, namespaced: bool = True, kept: Kept = Kept.NOT
+    name: str, api_version: str, plural: str, *, namespaced: bool = True, kept: StoragePlace = StoragePlace.NOT
 ) -> Resource:
     return Resource(
         Kind(name, api_version, namespaced, "object_values:Bare"), name.lower(), plural, name.lower(), kept
@@ -141,7 +141,7 @@ def _resource_outside_log(
 _EVENTS = Resource(
     Kind("Event", EVENTS_VERSION, True, KINDS["Event"].values), NOUN_OF_KIND["Event"], "events", "event"
 )
-LEASES = _resource_outside_log("Lease", "coordination.k8s.io/v1", "leases", kept=Kept.BESIDE)
+LEASES = _resource_outside_log("Lease", "coordination.k8s.io/v1", "leases", kept=StoragePlace.BESIDE)
 _EMPTY = (
     _resource_outside_log("ReplicationController", "v1", "replicationcontrollers"),
     _resource_outside_log("ReplicaSet", "apps/v1", "replicasets"),

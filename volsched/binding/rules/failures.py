@@ -79,7 +79,7 @@ class BindingFailure:
         return (pod_stream(self.state), self.attempt, self.notice)
 
 
-def kept(failure: BindingFailure, states: States, *, words: str | None) -> NewEvent | None:
+def failure_event(failure: BindingFailure, states: States, *, words: str | None) -> NewEvent | None:
     """What is stored with the attempt; None if no attempt chose the node. `words`: the provisioner's message."""
     if not isinstance(states.get(failure.attempt), AttemptState):
         return None
@@ -90,7 +90,7 @@ def kept(failure: BindingFailure, states: States, *, words: str | None) -> NewEv
     return NewEvent(stream=failure.attempt, type="AttemptFailed", data=data, binding=failure.binding)
 
 
-def told(failure: BindingFailure, states: States, *, component: str, now: str) -> tuple[NewEvent, ...]:
+def pod_notices(failure: BindingFailure, states: States, *, component: str, now: str) -> tuple[NewEvent, ...]:
     """The pod's condition and the event about it; nothing if the pod is gone, terminating or placed."""
     stream, plan = pod_stream(failure.state), failure.state.plan
     pod = living(states, stream)

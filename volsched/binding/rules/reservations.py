@@ -120,7 +120,7 @@ class NodeChoice:
         return f"claim/{self.claim.key}" if self.volume is None else f"volume/{self.volume}"
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         what = (
             f"volume {self.volume}"
             if self.volume is not None

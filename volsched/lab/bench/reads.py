@@ -143,8 +143,8 @@ def _explain(database: Database, pod: str) -> None:
 
 def _rows(database: Database) -> None:
     with database.read() as connection, collector_resting():
-        look = view_at_head(connection)
-        for row in state_rows("volume", look.every("volume"), now=0, look=look):
+        view = view_at_head(connection)
+        for row in state_rows("volume", view.every("volume"), now=0, view=view):
             row.cells()
 
 

@@ -159,7 +159,7 @@ def _print_outcome(rehearsal: Rehearsed, output: Output) -> None:
     rows = [
         {"binding": it.binding, "pod": it.pod, "node": it.node, "phase": it.phase, "outcome": it.outcome.value,
          "end": rehearsal.ends[it.binding], "queued": list(it.queued), "detail": it.detail}
-        for it in rehearsal.recovery.found
+        for it in rehearsal.recovery.bindings
     ]  # fmt: skip
     if output is Output.json:
         print_json({"rehearsed": True, **rehearsal.report.as_json(), "bindings": rows})

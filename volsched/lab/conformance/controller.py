@@ -15,8 +15,8 @@ from volsched.pv_controller.rules import (
     PARITY,
     Caches,
     ControllerRules,
-    Held,
     Notice,
+    ParsedObject,
     Request,
     StartOperation,
     Steps,
@@ -300,7 +300,7 @@ class VectorCluster:
                 # Time does not pass here, and every object is synced again anyway.
                 return None
 
-    def _remembered(self, kind: str, manifest: Json) -> Held[Any]:
+    def _remembered(self, kind: str, manifest: Json) -> ParsedObject[Any]:
         self._caches.store(kind, manifest)
         return parsed_claim(manifest) if kind == CLAIM else parsed_volume(manifest)
 

@@ -184,12 +184,12 @@ class Stage:
             return read_head(connection).position
 
     def objects(self, noun: str) -> Iterable[Manifest]:
-        with self._present() as look:
-            return [as_manifest(noun, key, state) for key, state in look.every(noun)]
+        with self._present() as view:
+            return [as_manifest(noun, key, state) for key, state in view.every(noun)]
 
     def get(self, noun: str, key: str) -> Manifest:
-        with self._present() as look:
-            manifest = look.one(noun, key)
+        with self._present() as view:
+            manifest = view.one(noun, key)
         if manifest is None:
             raise SceneError(f'there is no {noun} "{key}"')
         return as_manifest(noun, key, manifest)
@@ -200,8 +200,8 @@ class Stage:
 
     def bindings_of(self, pod: str) -> list[tuple[str, BindingState]]:
         """The oldest first."""
-        with self._present() as look:
-            return look.bindings_of("pod", pod)
+        with self._present() as view:
+            return view.bindings_of("pod", pod)
 
     def last_binding(self, pod: str, *, of: int = 1) -> tuple[str, BindingState]:
         """Its newest binding; `of` is the expected number of bindings so far."""

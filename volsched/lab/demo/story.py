@@ -69,7 +69,7 @@ def killed(stage: Stage) -> Iterator[Told]:
     yield f"The worker was killed (SIGKILL) between the two. What it left, binding {binding} ({left.state}):"
     yield _legs(left)
     report = recover(stage.database, owner=new_id(), now=system_clock(), dry_run=True)
-    check([it.outcome for it in report.found] == [Recovered.RESUMED], "recovery would not go on with it")
+    check([it.outcome for it in report.bindings] == [Recovered.RESUMED], "recovery would not go on with it")
     seconds = stage.run()
     _, ended = stage.last_binding(LEDGER_POD)
     check(

@@ -42,7 +42,7 @@ def calm_down(run: "Simulation") -> list[Violation]:
     lives.heal()
     run.mishaps.clear()
     for array in (run.given.inside, run.given.outside):
-        for name in array.made():
+        for name in array.volume_names():
             array.finish(name)
     if run.place.line is not None:
         run.place.line.land()

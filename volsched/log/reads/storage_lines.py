@@ -32,7 +32,7 @@ from volsched.log import tables
 from volsched.log.dialects import dialect_of
 from volsched.log.events.fold import ObjectState
 from volsched.log.reads.as_of import AsOf
-from volsched.log.reads.views import Look
+from volsched.log.reads.views import StoreView
 from volsched.log.rows import VIEWS, dig
 
 AFFINITY = ("spec", "nodeAffinity", "required")
@@ -111,7 +111,7 @@ class StorageLines:
     """Of the present or of a past moment, as the look says; in no order."""
 
     connection: Connection
-    look: Look
+    view: StoreView
 
     def nodes(self) -> Iterator[NodeLine]:
         query = select(_nodes.key, _nodes.unschedulable, self._part(_nodes.manifest, LABELS))
@@ -125,7 +125,7 @@ class StorageLines:
 
     def pods(self) -> Iterator[PodLine]:
         yield from self._lines("pod", self._pod_columns(), PodLine, _pod_line)
-        if not isinstance(self.look, AsOf):
+        if not isinstance(self.view, AsOf):
             # Pods without claims of an observed cluster: they have no history, and no columns.
             phase, node, deleting = self._observed_parts()
             query = select(_observed.key, phase, node, deleting.is_not(None), null())
@@ -237,7 +237,7 @@ class StorageLines:
         return dialect_of(self.connection.engine).json_text(column, path)
 
     def _lines(self, noun: str, query: Select[Any], type_: type[Line], line: LineOf[Line]) -> Iterator[Line]:
-        changed = self.look.changed_since(noun) if isinstance(self.look, AsOf) else {}
+        changed = self.view.changed_since(noun) if isinstance(self.view, AsOf) else {}
         for row in self.connection.execute(query).fetchall():
             if row[0] not in changed:
                 yield type_(*row)

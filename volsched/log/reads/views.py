@@ -22,7 +22,7 @@ Found = tuple[str, State]
 Concerned = Literal["pod", "claim", "volume", "node"]
 
 
-class Look(Protocol):
+class StoreView(Protocol):
     """The state at one position. Deleted objects are absent."""
 
     @property

@@ -32,7 +32,7 @@ from volsched.pv_controller.rules.requests import (
     SyncError,
     Update,
 )
-from volsched.pv_controller.rules.view import Held
+from volsched.pv_controller.rules.view import ParsedObject
 
 # Small changes of manifests. The argument is not modified; all other fields are kept.
 
@@ -74,25 +74,27 @@ def _within(manifest: Manifest, part: str, fields: Mapping[str, Any]) -> Changed
 # The controller's writes and events in its own terms: save, move to a phase, tell.
 
 
-def save_claim(manifest: Manifest, *, status: bool = False) -> Steps[Held[Claim]]:
-    saved: Held[Claim] = yield Update(CLAIM, manifest, status)
+def save_claim(manifest: Manifest, *, status: bool = False) -> Steps[ParsedObject[Claim]]:
+    saved: ParsedObject[Claim] = yield Update(CLAIM, manifest, status)
     return saved
 
 
-def save_volume(manifest: Manifest, *, status: bool = False) -> Steps[Held[Volume]]:
-    saved: Held[Volume] = yield Update(VOLUME, manifest, status)
+def save_volume(manifest: Manifest, *, status: bool = False) -> Steps[ParsedObject[Volume]]:
+    saved: ParsedObject[Volume] = yield Update(VOLUME, manifest, status)
     return saved
 
 
-def notify_claim(claim: Held[Claim], type_: str, reason: str, message: str, *, patience: int = 0) -> Steps[None]:
+def notify_claim(
+    claim: ParsedObject[Claim], type_: str, reason: str, message: str, *, patience: int = 0
+) -> Steps[None]:
     yield Notice(CLAIM, claim.meta.key, claim.meta.uid, type_, reason, message, patience)
 
 
-def notify_volume(volume: Held[Volume], type_: str, reason: str, message: str) -> Steps[None]:
+def notify_volume(volume: ParsedObject[Volume], type_: str, reason: str, message: str) -> Steps[None]:
     yield Notice(VOLUME, volume.meta.key, volume.meta.uid, type_, reason, message)
 
 
-def move_volume(volume: Held[Volume], phase: str, *, message: str = "") -> Steps[Held[Volume]]:
+def move_volume(volume: ParsedObject[Volume], phase: str, *, message: str = "") -> Steps[ParsedObject[Volume]]:
     if volume.value.phase == phase:
         # Nothing is written, not even a newer message: the message of the phase's change still holds.
         moved = volume
@@ -102,7 +104,7 @@ def move_volume(volume: Held[Volume], phase: str, *, message: str = "") -> Steps
     return moved
 
 
-def fail_volume(volume: Held[Volume], reason: str, message: str) -> Steps[None]:
+def fail_volume(volume: ParsedObject[Volume], reason: str, message: str) -> Steps[None]:
     """Phase Failed and a Warning, both once, however often the operation fails again."""
     if volume.value.phase == FAILED:
         # Every sync retries the operation. A notice each time would bury everything else.
@@ -112,7 +114,7 @@ def fail_volume(volume: Held[Volume], reason: str, message: str) -> Steps[None]:
         yield from notify_volume(failed, WARNING, reason, message)
 
 
-def reset_claim(claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Claim]]:
+def reset_claim(claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[ParsedObject[Claim]]:
     """Phase Pending, and a status without traces of an earlier volume."""
     status = _unbound(claim, PENDING, rules)
     if status == claim.manifest:
@@ -123,7 +125,7 @@ def reset_claim(claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Cla
     return reset
 
 
-def lose_claim(claim: Held[Claim], reason: str, message: str, *, rules: ControllerRules) -> Steps[None]:
+def lose_claim(claim: ParsedObject[Claim], reason: str, message: str, *, rules: ControllerRules) -> Steps[None]:
     if claim.value.phase == LOST:
         # Reported once, when it happened. Remains in the status stay, as in the reference.
         pass
@@ -132,7 +134,7 @@ def lose_claim(claim: Held[Claim], reason: str, message: str, *, rules: Controll
         yield from notify_claim(lost, WARNING, reason, message)
 
 
-def _unbound(claim: Held[Claim], phase: str, rules: ControllerRules) -> Manifest:
+def _unbound(claim: ParsedObject[Claim], phase: str, rules: ControllerRules) -> Manifest:
     ours = {"dataState": None} if rules.data_state else {}
     return with_status(
         claim.manifest,
@@ -148,7 +150,7 @@ def _unbound(claim: Held[Claim], phase: str, rules: ControllerRules) -> Manifest
 # controller that stops after any write resumes the half-done binding from the stored objects.
 
 
-def bind(volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def bind(volume: ParsedObject[Volume], claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
     """Writes that would change nothing are skipped, so a healthy binding costs none."""
     # Judged on the volume as found: the writes below make every volume look Bound.
     clean = starts_clean(volume.value, claim.value)
@@ -158,7 +160,7 @@ def bind(volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) ->
     yield from _complete(claim, volume, clean=clean, rules=rules)
 
 
-def unbind(volume: Held[Volume]) -> Steps[Held[Volume]]:
+def unbind(volume: ParsedObject[Volume]) -> Steps[ParsedObject[Volume]]:
     freed = with_spec(volume.manifest, claimRef=reservation_of(volume.manifest))
     freed = with_annotations(freed, drop=BINDING_MARKS)
     saved = yield from save_volume(freed)
@@ -198,7 +200,7 @@ def claim_reference(claim: Claim) -> dict[str, str]:
     return {key: value for key, value in parts.items() if value}
 
 
-def _point_volume_at(volume: Held[Volume], claim: Held[Claim]) -> Steps[Held[Volume]]:
+def _point_volume_at(volume: ParsedObject[Volume], claim: ParsedObject[Claim]) -> Steps[ParsedObject[Volume]]:
     wanted, changed = bind_volume(volume.value, claim.value)
     if changed:
         manifest = with_spec(volume.manifest, claimRef=claim_reference(claim.value))
@@ -214,7 +216,7 @@ def _point_volume_at(volume: Held[Volume], claim: Held[Claim]) -> Steps[Held[Vol
     return pointing
 
 
-def _point_claim_at(claim: Held[Claim], volume: Held[Volume]) -> Steps[Held[Claim]]:
+def _point_claim_at(claim: ParsedObject[Claim], volume: ParsedObject[Volume]) -> Steps[ParsedObject[Claim]]:
     marks: dict[str, str] = {}
     manifest: Manifest = claim.manifest
     if claim.value.volume_name != volume.value.name:
@@ -234,7 +236,9 @@ def _point_claim_at(claim: Held[Claim], volume: Held[Volume]) -> Steps[Held[Clai
     return pointing
 
 
-def _complete(claim: Held[Claim], volume: Held[Volume], *, clean: bool, rules: ControllerRules) -> Steps[None]:
+def _complete(
+    claim: ParsedObject[Claim], volume: ParsedObject[Volume], *, clean: bool, rules: ControllerRules
+) -> Steps[None]:
     fields: dict[str, Any] = {"phase": BOUND, "accessModes": volume.manifest["spec"].get("accessModes")}
     if claim.value.phase != BOUND:
         fields |= _granted(claim.value, volume)
@@ -265,7 +269,7 @@ def _complete(claim: Held[Claim], volume: Held[Volume], *, clean: bool, rules: C
         pass
 
 
-def _granted(claim: Claim, volume: Held[Volume]) -> dict[str, Any]:
+def _granted(claim: Claim, volume: ParsedObject[Volume]) -> dict[str, Any]:
     """The size that a claim gets when it becomes Bound; empty if its status has it already."""
     if "storage" not in volume.value.capacity:
         raise SyncError(f'PersistentVolume "{volume.value.name}" is without a storage capacity')

@@ -39,7 +39,7 @@ from volsched.pv_controller.rules.reasons import (
 from volsched.pv_controller.rules.reasons import WAIT_FOR_FIRST_CONSUMER as REASON_WAIT_FOR_FIRST_CONSUMER
 from volsched.pv_controller.rules.requests import ControllerRules, Steps, SyncError
 from volsched.pv_controller.rules.rollback import roll_back
-from volsched.pv_controller.rules.view import Held, Modes, View, mode_group, waiting_pods
+from volsched.pv_controller.rules.view import Modes, ParsedObject, View, mode_group, waiting_pods
 from volsched.scheduling.rules.matching import Search, failed_rules, find_matching_volume
 from volsched.scheduling.rules.pod_claims import default_class, selected_node
 from volsched.scheduling.rules.reasons import mode_not_set
@@ -64,7 +64,7 @@ def default_for(view: View, claim: Claim) -> StorageClass | None:
     return None if claim.has_class else default_class(storage_class.value for storage_class in view.classes())
 
 
-def best_match(view: View, claim: Claim, *, delayed: bool) -> Held[Volume] | None:
+def best_match(view: View, claim: Claim, *, delayed: bool) -> ParsedObject[Volume] | None:
     """The first group of access modes with a match decides, fewest modes first.
 
     Only volumes reserved for the claim and free ones of its class can match, in a delayed class only the former:
@@ -106,7 +106,7 @@ def misfit(volume: Volume, claim: Claim, *, rules: ControllerRules) -> str | Non
     return None
 
 
-def _name(volume: Held[Volume]) -> str:
+def _name(volume: ParsedObject[Volume]) -> str:
     return volume.value.name
 
 
@@ -119,9 +119,9 @@ def _rank(modes: Modes) -> tuple[int, str]:
 # state decides.
 
 
-def sync_claim(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def sync_claim(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
     claim = yield from keep_claim_up(claim, rules=rules)
-    left: Held[Claim] | None
+    left: ParsedObject[Claim] | None
     if rules.rollback and ROLLBACK in claim.meta.annotations:
         left = yield from roll_back(view, claim, rules=rules)
     else:
@@ -137,7 +137,7 @@ def sync_claim(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Ste
         yield from _take_named_volume(view, left, rules=rules)
 
 
-def _find_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def _find_volume(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
     """The claim names no volume."""
     delayed = is_delayed(view, claim.value)
     volume = best_match(view, claim.value, delayed=delayed)
@@ -158,7 +158,7 @@ def _find_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> S
         yield from reset_claim(claim, rules=rules)
 
 
-def _notify_awaited_pods(view: View, claim: Held[Claim]) -> Steps[None]:
+def _notify_awaited_pods(view: View, claim: ParsedObject[Claim]) -> Steps[None]:
     waiting = waiting_pods(view.pods_using(claim.meta.key))
     if waiting:
         yield from notify_claim(claim, NORMAL, WAIT_FOR_POD_SCHEDULED, waiting_for_pods(waiting))
@@ -166,7 +166,7 @@ def _notify_awaited_pods(view: View, claim: Held[Claim]) -> Steps[None]:
         yield from notify_claim(claim, NORMAL, REASON_WAIT_FOR_FIRST_CONSUMER, NO_CONSUMER_YET)
 
 
-def _take_named_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def _take_named_volume(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
     """The user named the volume, or a binding is half done: delayed binding no longer matters."""
     volume = view.volume(claim.value.volume_name)
     if volume is None:
@@ -190,7 +190,9 @@ def _take_named_volume(view: View, claim: Held[Claim], *, rules: ControllerRules
         )
 
 
-def _take_free_volume(volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def _take_free_volume(
+    volume: ParsedObject[Volume], claim: ParsedObject[Claim], *, rules: ControllerRules
+) -> Steps[None]:
     why = misfit(volume.value, claim.value, rules=rules)
     if why is None:
         yield from bind(volume, claim, rules=rules)
@@ -199,7 +201,7 @@ def _take_free_volume(volume: Held[Volume], claim: Held[Claim], *, rules: Contro
         yield from reset_claim(claim, rules=rules)
 
 
-def _check_binding(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def _check_binding(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
     """The claim was bound once. Lost is not final: every sync checks again."""
     volume = view.volume(claim.value.volume_name) if claim.value.volume_name else None
     ref = volume.value.claim_ref if volume is not None else None

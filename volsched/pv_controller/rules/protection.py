@@ -27,7 +27,7 @@ from volsched.pv_controller.rules.requests import (
     Manifest,
     Steps,
 )
-from volsched.pv_controller.rules.view import Held, View, parsed_pod, protects
+from volsched.pv_controller.rules.view import ParsedObject, View, parsed_pod, protects
 
 
 class Protection(Enum):
@@ -49,7 +49,7 @@ def after_volume_deleted(volume: Volume) -> Enqueue | None:
     return None if ref is None else Enqueue(CLAIM, f"{ref.namespace}/{ref.name}")
 
 
-def claim_protection(claim: Claim, pods: Iterable[Held[Pod]]) -> Protection:
+def claim_protection(claim: Claim, pods: Iterable[ParsedObject[Pod]]) -> Protection:
     return _protection(claim.meta, PVC_PROTECTION, in_use=any(protects(pod, claim) for pod in pods))
 
 
@@ -57,7 +57,7 @@ def volume_protection(volume: Volume) -> Protection:
     return _protection(volume.meta, PV_PROTECTION, in_use=volume.phase == BOUND)
 
 
-def protect_claim(view: View, claim: Held[Claim]) -> Steps[None]:
+def protect_claim(view: View, claim: ParsedObject[Claim]) -> Steps[None]:
     wanted = claim_protection(claim.value, view.pods_using(claim.meta.key))
     if wanted is Protection.REMOVE:
         # A pod that our cache does not know yet may be starting; only the store is certain.
@@ -73,7 +73,7 @@ def protect_claim(view: View, claim: Held[Claim]) -> Steps[None]:
         pass
 
 
-def protect_volume(volume: Held[Volume]) -> Steps[None]:
+def protect_volume(volume: ParsedObject[Volume]) -> Steps[None]:
     finalizers = _changed(volume.meta.finalizers, PV_PROTECTION, volume_protection(volume.value))
     if finalizers != volume.meta.finalizers:
         yield from save_volume(with_finalizers(volume.manifest, finalizers))
@@ -107,7 +107,7 @@ RETAIN = "Retain"
 RECYCLE = "Recycle"
 
 
-def keep_claim_up(claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Claim]]:
+def keep_claim_up(claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[ParsedObject[Claim]]:
     manifest = with_migration(claim.manifest, claim_provisioner(claim.meta.annotations), rules=rules)
     if manifest is not claim.manifest:
         kept = yield from save_claim(manifest)
@@ -116,7 +116,7 @@ def keep_claim_up(claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[C
     return kept
 
 
-def keep_volume_up(volume: Held[Volume], *, rules: ControllerRules) -> Steps[Held[Volume]]:
+def keep_volume_up(volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[ParsedObject[Volume]]:
     """One write for both; the store may refuse it on a volume that is being deleted, and the sync ends there."""
     manifest = with_migration(volume.manifest, volume.meta.annotations.get(PROVISIONED_BY), rules=rules)
     finalizers = guarding_finalizers(volume.value, rules=rules)

@@ -58,7 +58,7 @@ from volsched.pv_controller.rules.requests import (
     UnfinishedError,
     VolumePlugin,
 )
-from volsched.pv_controller.rules.view import Held, View, parsed_volume
+from volsched.pv_controller.rules.view import ParsedObject, View, parsed_volume
 from volsched.scheduling.rules.pod_claims import selected_node
 from volsched.scheduling.rules.reasons import class_not_found
 
@@ -71,7 +71,7 @@ def provisioned_name(claim: Claim) -> str:
     return f"pvc-{claim.meta.uid}"
 
 
-def provision(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def provision(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
     storage_class = view.storage_class(claim.value.class_name)
     if not rules.provisioning:
         # The administrator creates all volumes by hand.
@@ -83,7 +83,9 @@ def provision(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Step
         yield from _start(claim, storage_class, rules=rules)
 
 
-def _start(claim: Held[Claim], storage_class: Held[StorageClass], *, rules: ControllerRules) -> Steps[None]:
+def _start(
+    claim: ParsedObject[Claim], storage_class: ParsedObject[StorageClass], *, rules: ControllerRules
+) -> Steps[None]:
     provisioner = storage_class.value.provisioner
     plugin = rules.plugins.get(provisioner)
     name = f"provision-{claim.meta.key}[{claim.meta.uid}]"
@@ -97,7 +99,7 @@ def _start(claim: Held[Claim], storage_class: Held[StorageClass], *, rules: Cont
         yield StartOperation(name, _ask_outside(claim, provisioner, rules=rules))
 
 
-def _ask_outside(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[None]:
+def _ask_outside(claim: ParsedObject[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[None]:
     """The annotation is the order; the volume appears later, with a claimRef."""
     try:
         ordered = yield from _order(claim, provisioner, rules=rules)
@@ -107,7 +109,7 @@ def _ask_outside(claim: Held[Claim], provisioner: str, *, rules: ControllerRules
     yield from notify_claim(ordered, NORMAL, EXTERNAL_PROVISIONING, waiting_for_provisioner(provisioner))
 
 
-def _order(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[Held[Claim]]:
+def _order(claim: ParsedObject[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[ParsedObject[Claim]]:
     if claim.meta.annotations.get(STORAGE_PROVISIONER) == provisioner:
         # Ordered before. The beta key is not checked: it is not read if there is a stable one.
         ordered = claim
@@ -119,7 +121,11 @@ def _order(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> S
 
 
 def _make(
-    claim: Held[Claim], storage_class: Held[StorageClass], plugin: VolumePlugin, *, rules: ControllerRules
+    claim: ParsedObject[Claim],
+    storage_class: ParsedObject[StorageClass],
+    plugin: VolumePlugin,
+    *,
+    rules: ControllerRules,
 ) -> Steps[None]:
     if "dataSource" in claim.manifest["spec"]:
         raise (yield from _failure(claim, no_data_source(plugin.name)))
@@ -146,7 +152,7 @@ def _make(
         yield from _save(volume, claim, plugin)
 
 
-def _node_of(claim: Held[Claim], rules: ControllerRules) -> Steps[Manifest | None]:
+def _node_of(claim: ParsedObject[Claim], rules: ControllerRules) -> Steps[Manifest | None]:
     node: Manifest | None = None
     selected = selected_node(claim.value, alpha=rules.alpha_annotations)
     if selected is not None:
@@ -161,7 +167,10 @@ def _node_of(claim: Held[Claim], rules: ControllerRules) -> Steps[Manifest | Non
 
 
 def _call(
-    request: Provision, claim: Held[Claim], storage_class: Held[StorageClass], rules: ControllerRules
+    request: Provision,
+    claim: ParsedObject[Claim],
+    storage_class: ParsedObject[StorageClass],
+    rules: ControllerRules,
 ) -> Steps[Manifest]:
     try:
         answer: Manifest = yield request
@@ -177,7 +186,7 @@ def _call(
     return answer
 
 
-def _reschedule(claim: Held[Claim], rules: ControllerRules) -> Steps[None]:
+def _reschedule(claim: ParsedObject[Claim], rules: ControllerRules) -> Steps[None]:
     """Remove the selected node. If that write is refused, the next attempt fails as well and repeats it."""
     keys = SELECTED_NODE_KEYS if rules.alpha_annotations else (SELECTED_NODE,)
     if any(key in claim.meta.annotations for key in keys):
@@ -222,7 +231,7 @@ def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
     return None
 
 
-def _save(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[None]:
+def _save(volume: Manifest, claim: ParsedObject[Claim], plugin: VolumePlugin) -> Steps[None]:
     for left in reversed(range(SAVE_TRIES)):
         try:
             yield Create(VOLUME, volume)
@@ -242,7 +251,7 @@ def _save(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[N
     yield from notify_claim(claim, NORMAL, PROVISIONING_SUCCEEDED, provisioned(name, plugin.name))
 
 
-def _clean_up(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[None]:
+def _clean_up(volume: Manifest, claim: ParsedObject[Claim], plugin: VolumePlugin) -> Steps[None]:
     """Storage without an object would never be deleted.
 
     The reference also looks for the object that it just failed to create, and so always reports a failure.
@@ -262,11 +271,11 @@ def _clean_up(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Ste
             break
 
 
-def _fail(claim: Held[Claim], message: str) -> Steps[None]:
+def _fail(claim: ParsedObject[Claim], message: str) -> Steps[None]:
     yield from notify_claim(claim, WARNING, PROVISIONING_FAILED, message)
 
 
-def _failure(claim: Held[Claim], message: str) -> Steps[SyncError]:
+def _failure(claim: ParsedObject[Claim], message: str) -> Steps[SyncError]:
     """Writes a notice on the claim; the caller raises the result, so that the next attempt waits."""
     yield from _fail(claim, message)
     return SyncError(message)

@@ -67,7 +67,7 @@ from volsched.pv_controller.rules.reasons import (
     rollback_waits_for,
 )
 from volsched.pv_controller.rules.requests import VOLUME, ControllerRules, Steps
-from volsched.pv_controller.rules.view import Held, View, placed_pods
+from volsched.pv_controller.rules.view import ParsedObject, View, placed_pods
 from volsched.scheduling.rules.pod_claims import is_fully_bound
 
 # The claim is unlinked first and its volumes are freed after it, so no other claim can take a volume to which
@@ -119,7 +119,9 @@ def released_uid(claim: Claim) -> str:
     return f"rollback-{claim.meta.uid}"
 
 
-def roll_back(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Claim] | None]:
+def roll_back(
+    view: View, claim: ParsedObject[Claim], *, rules: ControllerRules
+) -> Steps[ParsedObject[Claim] | None]:
     """The claim if its sync continues as usual, None if nothing more may be done to it now."""
     if claim.meta.being_deleted:
         # Its deletion releases the volume anyway.
@@ -152,7 +154,7 @@ def _refusal(view: View, claim: Claim) -> str | None:
     )
 
 
-def _undo(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def _undo(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
     claim = yield from _let_go(claim)
     claim = yield from reset_claim(claim, rules=rules)
     for volume in _pointing(view, claim.value):
@@ -170,7 +172,7 @@ def _undo(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[No
         yield from _complete(claim)
 
 
-def _let_go(claim: Held[Claim]) -> Steps[Held[Claim]]:
+def _let_go(claim: ParsedObject[Claim]) -> Steps[ParsedObject[Claim]]:
     if claim.value.volume_name == "":
         free = claim
     else:
@@ -185,7 +187,7 @@ def _let_go(claim: Held[Claim]) -> Steps[Held[Claim]]:
     return free
 
 
-def _give_up(volume: Held[Volume], claim: Claim) -> Steps[None]:
+def _give_up(volume: ParsedObject[Volume], claim: Claim) -> Steps[None]:
     provisioned = PROVISIONED_BY in volume.meta.annotations
     if provisioned and volume.value.reclaim_policy == DELETE:
         # It exists where the claim must leave and is empty, so it is deleted like a deleted claim's volume.
@@ -196,7 +198,7 @@ def _give_up(volume: Held[Volume], claim: Claim) -> Steps[None]:
         yield from unbind(volume)
 
 
-def _pointing(view: View, claim: Claim) -> list[Held[Volume]]:
+def _pointing(view: View, claim: Claim) -> list[ParsedObject[Volume]]:
     return _volumes_with(view, claim, claim.meta.uid)
 
 
@@ -204,7 +206,7 @@ def _related(view: View, claim: Claim) -> bool:
     return bool(_volumes_with(view, claim, claim.meta.uid) or _volumes_with(view, claim, released_uid(claim)))
 
 
-def _volumes_with(view: View, claim: Claim, uid: str) -> list[Held[Volume]]:
+def _volumes_with(view: View, claim: Claim, uid: str) -> list[ParsedObject[Volume]]:
     volumes = [
         held
         for held in view.volumes_reserved_for(claim.key)
@@ -213,12 +215,12 @@ def _volumes_with(view: View, claim: Claim, uid: str) -> list[Held[Volume]]:
     return sorted(volumes, key=lambda held: held.value.name)
 
 
-def _complete(claim: Held[Claim]) -> Steps[None]:
+def _complete(claim: ParsedObject[Claim]) -> Steps[None]:
     free = yield from _end(claim)
     yield from notify_claim(free, NORMAL, ROLLBACK_COMPLETED, ROLLED_BACK)
 
 
-def _end(claim: Held[Claim]) -> Steps[Held[Claim]]:
+def _end(claim: ParsedObject[Claim]) -> Steps[ParsedObject[Claim]]:
     return (yield from save_claim(with_annotations(claim.manifest, drop=(ROLLBACK,))))
 
 

@@ -23,7 +23,7 @@ Modes = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Held(Generic[T]):
+class ParsedObject(Generic[T]):
     """An object in both forms: rules read the value, writes carry the complete manifest."""
 
     manifest: Manifest
@@ -34,28 +34,28 @@ class Held(Generic[T]):
         return self.value.meta
 
 
-def parsed_claim(manifest: Manifest) -> Held[Claim]:
+def parsed_claim(manifest: Manifest) -> ParsedObject[Claim]:
     value = KINDS[CLAIM].read(manifest)
     assert isinstance(value, Claim)
-    return Held(manifest, value)
+    return ParsedObject(manifest, value)
 
 
-def parsed_volume(manifest: Manifest) -> Held[Volume]:
+def parsed_volume(manifest: Manifest) -> ParsedObject[Volume]:
     value = KINDS[VOLUME].read(manifest)
     assert isinstance(value, Volume)
-    return Held(manifest, value)
+    return ParsedObject(manifest, value)
 
 
-def parsed_class(manifest: Manifest) -> Held[StorageClass]:
+def parsed_class(manifest: Manifest) -> ParsedObject[StorageClass]:
     value = KINDS["StorageClass"].read(manifest)
     assert isinstance(value, StorageClass)
-    return Held(manifest, value)
+    return ParsedObject(manifest, value)
 
 
-def parsed_pod(manifest: Manifest) -> Held[Pod]:
+def parsed_pod(manifest: Manifest) -> ParsedObject[Pod]:
     value = KINDS["Pod"].read(manifest)
     assert isinstance(value, Pod)
-    return Held(manifest, value)
+    return ParsedObject(manifest, value)
 
 
 def mode_group(volume: Volume) -> Modes:
@@ -66,24 +66,24 @@ def mode_group(volume: Volume) -> Modes:
 class View(Protocol):
     """Every query has a key, so that a driver can answer it from an index."""
 
-    def claim(self, key: str, /) -> Held[Claim] | None: ...
+    def claim(self, key: str, /) -> ParsedObject[Claim] | None: ...
 
-    def volume(self, name: str, /) -> Held[Volume] | None: ...
+    def volume(self, name: str, /) -> ParsedObject[Volume] | None: ...
 
-    def storage_class(self, name: str, /) -> Held[StorageClass] | None: ...
+    def storage_class(self, name: str, /) -> ParsedObject[StorageClass] | None: ...
 
-    def classes(self) -> Iterable[Held[StorageClass]]: ...
+    def classes(self) -> Iterable[ParsedObject[StorageClass]]: ...
 
-    def pods_using(self, claim_key: str, /) -> Iterable[Held[Pod]]:
+    def pods_using(self, claim_key: str, /) -> Iterable[ParsedObject[Pod]]:
         """Pods that mount the claim, by its name or as an ephemeral volume, in any state."""
 
-    def volumes_reserved_for(self, claim_key: str, /) -> Iterable[Held[Volume]]:
+    def volumes_reserved_for(self, claim_key: str, /) -> Iterable[ParsedObject[Volume]]:
         """Volumes whose claimRef names the claim, whatever uid it gives."""
 
     def mode_groups(self) -> Iterable[Modes]:
         """The groups of access modes (`mode_group`) that have any volume at all."""
 
-    def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity, /) -> Iterable[Held[Volume]]:
+    def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity, /) -> Iterable[ParsedObject[Volume]]:
         """Volumes of the class and of exactly that group, without a claimRef and large enough; the smallest first,
         then by name. The caller reads only as many as it takes to find one that fits.
         """
@@ -91,7 +91,7 @@ class View(Protocol):
 
 # The controller's private caches in memory, with the indexes that its queries need.
 
-_READ: dict[str, Callable[[Manifest], Held[Any]]] = {
+_READ: dict[str, Callable[[Manifest], ParsedObject[Any]]] = {
     CLAIM: parsed_claim,
     VOLUME: parsed_volume,
     "StorageClass": parsed_class,
@@ -105,9 +105,9 @@ class Caches:
     """A View that is fed objects one by one."""
 
     def __init__(self, objects: Iterable[tuple[str, Manifest]] = ()) -> None:
-        self._objects: dict[str, dict[str, Held[Any]]] = {kind: {} for kind in KINDS_SEEN}
-        self._pods: defaultdict[str, dict[str, Held[Pod]]] = defaultdict(dict)
-        self._reserved: defaultdict[str, dict[str, Held[Volume]]] = defaultdict(dict)
+        self._objects: dict[str, dict[str, ParsedObject[Any]]] = {kind: {} for kind in KINDS_SEEN}
+        self._pods: defaultdict[str, dict[str, ParsedObject[Pod]]] = defaultdict(dict)
+        self._reserved: defaultdict[str, dict[str, ParsedObject[Volume]]] = defaultdict(dict)
         self._grouped: defaultdict[Modes, set[str]] = defaultdict(set)
         self._free: defaultdict[tuple[str, Modes], list[tuple[int, str]]] = defaultdict(list)
         for kind, manifest in objects:
@@ -119,7 +119,7 @@ class Caches:
         """
         return self.put(kind, _READ[kind](manifest))
 
-    def put(self, kind: str, new: Held[Any]) -> bool:
+    def put(self, kind: str, new: ParsedObject[Any]) -> bool:
         """`store`, of a parsed object."""
         old = self._objects[kind].get(new.meta.key)
         if old is not None and _version(old) > _version(new):
@@ -130,14 +130,14 @@ class Caches:
         self._index(new)
         return True
 
-    def drop(self, kind: str, key: str) -> Held[Any] | None:
+    def drop(self, kind: str, key: str) -> ParsedObject[Any] | None:
         """Returns the removed object; it may name objects to sync now (`protection`)."""
         old = self._objects[kind].pop(key, None)
         if old is not None:
             self._unindex(old)
         return old
 
-    def held(self, kind: str, key: str) -> Held[Any] | None:
+    def object_of(self, kind: str, key: str) -> ParsedObject[Any] | None:
         return self._objects[kind].get(key)
 
     def keys(self, kind: str) -> list[str]:
@@ -145,35 +145,35 @@ class Caches:
 
     # --- the view ---------------------------------------------------------------------------------------
 
-    def claim(self, key: str) -> Held[Claim] | None:
+    def claim(self, key: str) -> ParsedObject[Claim] | None:
         return self._objects[CLAIM].get(key)
 
-    def volume(self, name: str) -> Held[Volume] | None:
+    def volume(self, name: str) -> ParsedObject[Volume] | None:
         return self._objects[VOLUME].get(name)
 
-    def storage_class(self, name: str) -> Held[StorageClass] | None:
+    def storage_class(self, name: str) -> ParsedObject[StorageClass] | None:
         return self._objects["StorageClass"].get(name)
 
-    def classes(self) -> Iterable[Held[StorageClass]]:
+    def classes(self) -> Iterable[ParsedObject[StorageClass]]:
         return self._objects["StorageClass"].values()
 
-    def pods_using(self, claim_key: str) -> Iterable[Held[Pod]]:
+    def pods_using(self, claim_key: str) -> Iterable[ParsedObject[Pod]]:
         return _entries(self._pods, claim_key)
 
-    def volumes_reserved_for(self, claim_key: str) -> Iterable[Held[Volume]]:
+    def volumes_reserved_for(self, claim_key: str) -> Iterable[ParsedObject[Volume]]:
         return _entries(self._reserved, claim_key)
 
     def mode_groups(self) -> Iterable[Modes]:
         return tuple(self._grouped)
 
-    def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity) -> Iterable[Held[Volume]]:
+    def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity) -> Iterable[ParsedObject[Volume]]:
         by_size = self._free.get((class_name, modes), [])
         first = bisect_left(by_size, (at_least.nano, ""))
         return (self._objects[VOLUME][name] for _, name in islice(by_size, first, None))
 
     # --- indexes ----------------------------------------------------------------------------------------
 
-    def _index(self, cached: Held[Any]) -> None:
+    def _index(self, cached: ParsedObject[Any]) -> None:
         key, value = cached.meta.key, cached.value
         for index, entry in self._places(value):
             index[entry][key] = cached
@@ -182,7 +182,7 @@ class Caches:
             if value.claim_ref is None:
                 insort(self._free[_shelf(value)], _by_size(value))
 
-    def _unindex(self, held: Held[Any]) -> None:
+    def _unindex(self, held: ParsedObject[Any]) -> None:
         key, value = held.meta.key, held.value
         for index, entry in self._places(value):
             del index[entry][key]
@@ -222,35 +222,35 @@ def _entries(index: defaultdict[str, dict[str, Any]], entry: str) -> list[Any]:
     return list(index.get(entry, {}).values())
 
 
-def _version(held: Held[Any]) -> int:
+def _version(held: ParsedObject[Any]) -> int:
     return int(held.meta.resource_version or 0)
 
 
 # Pods that use a claim, and which of them count.
 
 
-def is_terminated(pod: Held[Pod]) -> bool:
+def is_terminated(pod: ParsedObject[Pod]) -> bool:
     """It has finished, or is being deleted and runs nothing any more."""
     if pod.value.phase in TERMINATED:
         return True
     return pod.meta.being_deleted and not any(_runs(status) for status in _container_statuses(pod))
 
 
-def waiting_pods(pods: Iterable[Held[Pod]]) -> list[str]:
+def waiting_pods(pods: Iterable[ParsedObject[Pod]]) -> list[str]:
     """Names of the pods that have yet to be scheduled."""
     return sorted(pod.meta.name for pod in pods if not is_terminated(pod) and not pod.value.node_name)
 
 
-def active_pods(pods: Iterable[Held[Pod]]) -> list[str]:
+def active_pods(pods: Iterable[ParsedObject[Pod]]) -> list[str]:
     return sorted(pod.meta.key for pod in pods if not is_terminated(pod))
 
 
-def placed_pods(pods: Iterable[Held[Pod]]) -> list[str]:
+def placed_pods(pods: Iterable[ParsedObject[Pod]]) -> list[str]:
     """Keys of the pods that have a node and have not finished: they may be using the data."""
     return sorted(pod.meta.key for pod in pods if not is_terminated(pod) and pod.value.node_name)
 
 
-def protects(pod: Held[Pod], claim: Claim) -> bool:
+def protects(pod: ParsedObject[Pod], claim: Claim) -> bool:
     """Does the pod protect the claim from deletion?
 
     A pod with a node does, even when it has finished, because its volumes may still be mounted. A pod that makes
@@ -266,11 +266,11 @@ def protects(pod: Held[Pod], claim: Claim) -> bool:
     return False
 
 
-def _is_shut_down(pod: Held[Pod]) -> bool:
+def _is_shut_down(pod: ParsedObject[Pod]) -> bool:
     return pod.meta.being_deleted and pod.manifest["metadata"].get("deletionGracePeriodSeconds") == 0
 
 
-def _container_statuses(pod: Held[Pod]) -> Iterable[Manifest]:
+def _container_statuses(pod: ParsedObject[Pod]) -> Iterable[Manifest]:
     statuses: Iterable[Manifest] = (pod.manifest.get("status") or {}).get("containerStatuses") or ()
     return statuses
 

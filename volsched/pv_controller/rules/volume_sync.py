@@ -51,7 +51,14 @@ from volsched.pv_controller.rules.requests import (
     VolumeInUseError,
     VolumePlugin,
 )
-from volsched.pv_controller.rules.view import Held, View, active_pods, parsed_claim, parsed_volume, placed_pods
+from volsched.pv_controller.rules.view import (
+    ParsedObject,
+    View,
+    active_pods,
+    parsed_claim,
+    parsed_volume,
+    placed_pods,
+)
 
 # What becomes of a volume whose claim is gone: retained, deleted, or scrubbed for the next one.
 #
@@ -59,7 +66,7 @@ from volsched.pv_controller.rules.view import Held, View, active_pods, parsed_cl
 # reads the store once more before it touches anything.
 
 
-def reclaim(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:
+def reclaim(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[None]:
     policy = volume.value.reclaim_policy
     name = f"{volume.value.name}[{volume.meta.uid}]"
     if volume.meta.annotations.get(MIGRATED_TO):
@@ -76,7 +83,7 @@ def reclaim(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Step
         yield from fail_volume(volume, VOLUME_UNKNOWN_RECLAIM_POLICY, UNKNOWN_POLICY)
 
 
-def delete_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:
+def delete_volume(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[None]:
     """Destroy the storage, then the object. An error is raised, so that the next attempt waits."""
     live = yield from _still_released(view, volume, rules=rules)
     if live is None:
@@ -98,7 +105,7 @@ def delete_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -
             pass
 
 
-def recycle_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:
+def recycle_volume(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[None]:
     live = yield from _still_released(view, volume, rules=rules)
     ref = live.value.claim_ref if live is not None else None
     if live is None or ref is None:
@@ -136,12 +143,14 @@ def is_released(view: View, volume: Volume, *, rules: ControllerRules) -> Steps[
     return claim.value.volume_name not in ("", volume.name)
 
 
-def _live_volume(name: str) -> Steps[Held[Volume] | None]:
+def _live_volume(name: str) -> Steps[ParsedObject[Volume] | None]:
     manifest = yield LiveGet(VOLUME, name)
     return None if manifest is None else parsed_volume(manifest)
 
 
-def _still_released(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[Held[Volume] | None]:
+def _still_released(
+    view: View, volume: ParsedObject[Volume], *, rules: ControllerRules
+) -> Steps[ParsedObject[Volume] | None]:
     live = yield from _live_volume(volume.value.name)
     same = (
         live is not None
@@ -153,7 +162,7 @@ def _still_released(view: View, volume: Held[Volume], *, rules: ControllerRules)
     return live if (yield from is_released(view, live.value, rules=rules)) else None
 
 
-def _delete_storage(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[bool]:
+def _delete_storage(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[bool]:
     """False: it is not ours to delete."""
     plugin = _deleter(volume.value, rules)
     if plugin is None:
@@ -183,13 +192,13 @@ def _left_behind(view: View, volume: Volume) -> list[str]:
     return placed_pods(view.pods_using(key)) if view.claim(key) is None else []
 
 
-def _delete_object(volume: Held[Volume]) -> Steps[None]:
+def _delete_object(volume: ParsedObject[Volume]) -> Steps[None]:
     # Not found: it was being deleted, and our finalizer was the last.
     with suppress(NotFoundError):
         yield Delete(VOLUME, volume.value.name, volume.meta.uid)
 
 
-def _scrub(volume: Held[Volume], plugin: VolumePlugin) -> Steps[None]:
+def _scrub(volume: ParsedObject[Volume], plugin: VolumePlugin) -> Steps[None]:
     try:
         yield Recycle(plugin.name, volume.manifest)
     except PluginError as error:
@@ -235,7 +244,7 @@ def _serving(
 # never released because a cache does not know the claim.
 
 
-def sync_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:
+def sync_volume(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[None]:
     volume = yield from keep_volume_up(volume, rules=rules)
     ref = volume.value.claim_ref
     if ref is None:
@@ -251,7 +260,9 @@ def sync_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -> 
             yield from _sync_with(view, volume, claim, rules=rules)
 
 
-def _sync_with(view: View, volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+def _sync_with(
+    view: View, volume: ParsedObject[Volume], claim: ParsedObject[Claim], *, rules: ControllerRules
+) -> Steps[None]:
     """The volume's claim exists. Does it point back?"""
     if claim.value.volume_name == "" and claim.value.mode != volume.value.mode:
         # The claim's search will never take this volume, so both get a notice instead of endless syncs.
@@ -269,7 +280,7 @@ def _sync_with(view: View, volume: Held[Volume], claim: Held[Claim], *, rules: C
         yield from unbind(volume)
 
 
-def _release(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:
+def _release(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[None]:
     if volume.value.phase in GIVEN_UP:
         # Released already; or Failed, which stays visible while reclaiming is retried.
         released = volume
@@ -280,7 +291,7 @@ def _release(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Ste
 
 def _claim_of(
     view: View, volume: Volume, ref: ObjectReference, *, rules: ControllerRules
-) -> Steps[Held[Claim] | None]:
+) -> Steps[ParsedObject[Claim] | None]:
     """The volume's claim, None if it is gone; another claim of the same name does not count."""
     key = f"{ref.namespace}/{ref.name}"
     claim = view.claim(key)
@@ -298,6 +309,6 @@ def _claim_of(
     return claim if claim is not None and claim.meta.uid == ref.uid else None
 
 
-def _live_claim(key: str) -> Steps[Held[Claim] | None]:
+def _live_claim(key: str) -> Steps[ParsedObject[Claim] | None]:
     manifest = yield LiveGet(CLAIM, key)
     return None if manifest is None else parsed_claim(manifest)

@@ -73,8 +73,8 @@ def orphans(context: QuestionContext, parameters: Orphans) -> Answer:
 
 def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list[Orphan]:
     """The orphans in a store."""
-    look = view_at_head(connection)
-    states: dict[str, State] = {f"{noun}/{key}": it for noun in LOOKED_AT for key, it in look.every(noun)}
+    view = view_at_head(connection)
+    states: dict[str, State] = {f"{noun}/{key}": it for noun in LOOKED_AT for key, it in view.every(noun)}
     written = {it: last_written(connection, it, "status", "phase") for it in released_volumes(states)}
     times = {stream: it.at for stream, it in written.items() if it is not None}
     return find_orphans(states, released_at=times, now=now, older_than=older_than)

@@ -45,11 +45,11 @@ class HalfBound:
 def in_flight(context: QuestionContext, parameters: HalfBoundParameters) -> Answer:
     oldest = context.now - duration_of(parameters.older_than)
     with context.database.read() as connection:
-        look = view_at_head(connection)
+        view = view_at_head(connection)
         objects = {
             f"{noun}/{key}": state.manifest
             for noun in ("volume", "claim", "pod")
-            for key, state in look.every(noun)
+            for key, state in view.every(noun)
             if isinstance(state, ObjectState) and state.manifest is not None
         }
         users = claim_users(objects)

@@ -18,8 +18,8 @@ def handovers(context: QuestionContext, parameters: WindowParameters) -> Answer:
     """In the order of volumes' names; the next page begins after the last volume of this one."""
     items: list[dict[str, Any]] = []
     with context.window(parameters) as (connection, within):
-        look = view_at_head(connection)
-        for volume, state in look.every("volume"):
+        view = view_at_head(connection)
+        for volume, state in view.every("volume"):
             if parameters.after is not None and volume <= parameters.after:
                 continue
             if len(items) >= parameters.limit:

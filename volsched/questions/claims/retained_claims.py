@@ -22,10 +22,10 @@ def retained(context: QuestionContext, parameters: PageParameters) -> Answer:
     """One item per leg, in the order of bindings; claims that were deleted since are left out."""
     items: list[dict[str, Any]] = []
     with context.database.read() as connection:
-        look = view_at_head(connection)
+        view = view_at_head(connection)
         legs = retained_legs(connection, after=parameters.after or "", limit=parameters.limit)
         for leg in legs:
-            state = look.one("claim", leg.claim)
+            state = view.one("claim", leg.claim)
             claim = state.manifest if isinstance(state, ObjectState) else None
             if claim is not None and uid(claim) == leg.claim_uid:
                 items.append(_item(connection, leg, claim, context.now))

@@ -23,19 +23,19 @@ def uses(context: QuestionContext, parameters: ObjectParameters) -> dict[str, An
     if parameters.noun not in (CLAIM.noun, VOLUME.noun):
         raise QuestionError(f"a {parameters.named.singular} is not used by pods; ask for a pvc or a pv")
     with context.database.read() as connection:
-        look = view_at_head(connection)
+        view = view_at_head(connection)
         with context.with_suggestions(connection, parameters.named, parameters.key):
-            subject = look.one(parameters.noun, parameters.key)
+            subject = view.one(parameters.noun, parameters.key)
             if not isinstance(subject, ObjectState) or subject.manifest is None:
                 raise UnknownError(
                     f"there is no {parameters.named.singular} {parameters.key} now; see: volsched history"
                 )
         key = parameters.key if parameters.noun == CLAIM.noun else _claim_key(subject.manifest)
-        state = None if key is None else look.one(CLAIM.noun, key)
+        state = None if key is None else view.one(CLAIM.noun, key)
         claim = state.manifest if isinstance(state, ObjectState) else None
         pods = [
             {"pod": name, "node": spec(it.manifest).get("nodeName"), "phase": status(it.manifest).get("phase")}
-            for name, it in look.every("pod")
+            for name, it in view.every("pod")
             if isinstance(it, ObjectState) and it.manifest is not None and key in set(claims_of_pod(it.manifest))
         ]
         volume = parameters.name if parameters.noun == VOLUME.noun else spec(subject.manifest).get("volumeName")

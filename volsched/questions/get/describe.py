@@ -18,7 +18,7 @@ from volsched.log.reads.lookups import (
     pods_by_key,
     volumes_of_claims,
 )
-from volsched.log.reads.views import Concerned, Look
+from volsched.log.reads.views import Concerned, StoreView
 from volsched.questions.context import QuestionContext
 from volsched.questions.get.documents import as_manifest, attempt_document, binding_document
 from volsched.questions.get.handlers import state_of, view_as_of
@@ -41,48 +41,48 @@ Description = dict[str, Any]
 
 
 def describe(context: QuestionContext, parameters: OneParameters) -> DatedDocument:
-    with view_as_of(context, parameters.as_of) as (look, now):
-        state = state_of(context, parameters, look)
+    with view_as_of(context, parameters.as_of) as (view, now):
+        state = state_of(context, parameters, view)
         return DatedDocument(
-            description(look, parameters.named, full_id(look, parameters.named, parameters.key), state), now
+            description(view, parameters.named, full_id(view, parameters.named, parameters.key), state), now
         )
 
 
-def description(look: Look, named: Named, key: str, state: State) -> Description:
+def description(view: StoreView, named: Named, key: str, state: State) -> Description:
     answer: Description = {"object": as_manifest(named.noun, key, state)}
     if isinstance(state, ObjectState):
-        answer |= _object_parts(look, named, key, state)
+        answer |= _object_parts(view, named, key, state)
     elif isinstance(state, BindingState):
-        answer["steps"] = steps_of(look, key)
+        answer["steps"] = steps_of(view, key)
     return answer
 
 
-def steps_of(look: Look, binding: str) -> list[dict[str, Any]]:
+def steps_of(view: StoreView, binding: str) -> list[dict[str, Any]]:
     """Everything that was done for a binding, over all streams."""
     return [
         {"position": it.position, "at": rfc3339(it.at), "stream": it.stream, "type": it.type, "by": it.actor}
-        for it in look.steps_of(binding)
+        for it in view.steps_of(binding)
     ]
 
 
-def _object_parts(look: Look, named: Named, key: str, state: ObjectState) -> Description:
+def _object_parts(view: StoreView, named: Named, key: str, state: ObjectState) -> Description:
     manifest = state.manifest or {}
     own_uid = uid(manifest)
     bindings: list[tuple[str, BindingState]] = []
     if named.noun in CONCERNED:
-        bindings = look.bindings_of(CONCERNED[named.noun], key)
+        bindings = view.bindings_of(CONCERNED[named.noun], key)
     if named.noun == "pod":
         bindings = [it for it in bindings if it[1].plan["pod_uid"] == own_uid]
     parts: Description = {}
-    assumption = _assumption(look, state)
+    assumption = _assumption(view, state)
     if assumption is not None:
         parts["assumption"] = assumption
-    parts |= _related_objects(look, named.noun, key, state)
+    parts |= _related_objects(view, named.noun, key, state)
     parts["bindings"] = [binding_document(id_, it) for id_, it in reversed(bindings)]
     if named.noun == "pod":
-        attempts = [it for it in look.attempts_of(key) if it[1].made["pod_uid"] == own_uid]
+        attempts = [it for it in view.attempts_of(key) if it[1].data["pod_uid"] == own_uid]
         parts["attempts"] = [attempt_document(id_, it) for id_, it in reversed(attempts)]
-    notices = [it for it in look.notices_about(f"{named.title}/{key}") if _is_about(it, own_uid)]
+    notices = [it for it in view.notices_about(f"{named.title}/{key}") if _is_about(it, own_uid)]
     stored = {str(metadata(it).get("name", "")) for it in notices}
     events = [*map(_event, notices), *(_scheduled_events(bindings, stored) if named.noun == "pod" else ())]
     parts["events"] = sorted(events, key=lambda it: (it["last"], it["reason"]))
@@ -92,39 +92,39 @@ def _object_parts(look: Look, named: Named, key: str, state: ObjectState) -> Des
 # --- related objects ------------------------------------------------------------------------------------
 
 
-def _related_objects(look: Look, noun: str, key: str, state: ObjectState) -> Description:
+def _related_objects(view: StoreView, noun: str, key: str, state: ObjectState) -> Description:
     manifest = state.manifest or {}
     if noun == "pod":
-        return {"claims": list(_claims(look, manifest, state.rv))}
+        return {"claims": list(_claims(view, manifest, state.rv))}
     if noun == "claim":
-        return {"usedBy": [pod.key for pod in _pods(look) if any(use.key == key for use in claim_uses(pod))]}
+        return {"usedBy": [pod.key for pod in _pods(view) if any(use.key == key for use in claim_uses(pod))]}
     if noun == "node":
-        return {"pods": [pod.key for pod in _pods(look) if pod.node_name == key]}
+        return {"pods": [pod.key for pod in _pods(view) if pod.node_name == key]}
     return {}
 
 
-def _pods(look: Look) -> Iterator[Pod]:
-    for _, state in look.every("pod"):
+def _pods(view: StoreView) -> Iterator[Pod]:
+    for _, state in view.every("pod"):
         if isinstance(state, ObjectState) and state.manifest is not None:
             pod = read_object("pod", state.manifest, state.rv)
             assert isinstance(pod, Pod)
             yield pod
 
 
-def _claims(look: Look, manifest: Manifest, rv: int) -> Iterator[dict[str, Any]]:
+def _claims(view: StoreView, manifest: Manifest, rv: int) -> Iterator[dict[str, Any]]:
     pod = read_object("pod", manifest, rv)
     assert isinstance(pod, Pod)
     for use in claim_uses(pod):
-        state = look.one("claim", use.key)
+        state = view.one("claim", use.key)
         claim = (state.manifest or {}) if isinstance(state, ObjectState) else {}
         phase = "Terminating" if is_being_deleted(claim) else status(claim).get("phase", "not found")
         yield {"claim": use.name, "phase": phase, "volume": spec(claim).get("volumeName")}
 
 
-def _assumption(look: Look, state: ObjectState) -> dict[str, Any] | None:
+def _assumption(view: StoreView, state: ObjectState) -> dict[str, Any] | None:
     """What an open binding has laid over the object; once the binding has ended, it no longer counts."""
     assumed = state.assumed
-    binding = None if assumed is None else look.one(BINDING, assumed.binding)
+    binding = None if assumed is None else view.one(BINDING, assumed.binding)
     if assumed is None or not isinstance(binding, BindingState) or not binding.open:
         return None
     return {"binding": assumed.binding, "node": binding.plan["node"], "patch": dict(assumed.patch)}

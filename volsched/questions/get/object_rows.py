@@ -10,7 +10,7 @@ from volsched.questions.get.columns import columns_of
 from volsched.questions.get.documents import OUR_API, Item, as_list, as_manifest
 
 if TYPE_CHECKING:
-    from volsched.log.reads.views import Look
+    from volsched.log.reads.views import StoreView
 
 
 class ColumnHead(Protocol):
@@ -63,14 +63,14 @@ class ObjectsAnswer:
 
 
 def state_rows(
-    noun: str, states: Iterable[tuple[str, State]], *, now: int, look: "Look | None" = None
+    noun: str, states: Iterable[tuple[str, State]], *, now: int, view: "StoreView | None" = None
 ) -> list[ObjectRow]:
     """`now` is what ages are counted to; `look` finds the bindings whose assumptions lie over objects."""
-    return [state_row(noun, key, state, now=now, look=look) for key, state in states]
+    return [state_row(noun, key, state, now=now, view=view) for key, state in states]
 
 
-def state_row(noun: str, key: str, state: State, *, now: int, look: "Look | None") -> ObjectRow:
-    item = Item(key, state, now, None if look is None else _assuming_binding(look, state))
+def state_row(noun: str, key: str, state: State, *, now: int, view: "StoreView | None") -> ObjectRow:
+    item = Item(key, state, now, None if view is None else _assuming_binding(view, state))
     return ObjectRow(
         key,
         item.name,
@@ -81,8 +81,8 @@ def state_row(noun: str, key: str, state: State, *, now: int, look: "Look | None
     )
 
 
-def _assuming_binding(look: "Look", state: State) -> BindingState | None:
+def _assuming_binding(view: "StoreView", state: State) -> BindingState | None:
     """The open binding whose assumption lies over the object."""
     assumption = state.assumed if isinstance(state, ObjectState) else None
-    binding = None if assumption is None else look.one(BINDING, assumption.binding)
+    binding = None if assumption is None else view.one(BINDING, assumption.binding)
     return binding if isinstance(binding, BindingState) and binding.open else None

@@ -10,7 +10,7 @@ from volsched.log.base import archives_text, read_base
 from volsched.log.reads.as_of import AsOf, view_at_head
 from volsched.log.reads.event_audit import Window, position_since, window
 from volsched.log.reads.tail import event, position_at, read_head
-from volsched.log.reads.views import Look
+from volsched.log.reads.views import StoreView
 from volsched.questions.refusals import MomentError, UnknownError
 from volsched.runtime.clock import SECOND
 
@@ -137,7 +137,7 @@ def position_of(connection: Connection, text: str | None, *, now: int) -> int:
     return int(text)
 
 
-def view_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[Look, int]:
+def view_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[StoreView, int]:
     """The store now or then, and the time that ages are counted to: for a time in the past that time, for a
     position the time of its event."""
     if as_of is None:

@@ -16,7 +16,7 @@ from volsched.kube.workloads import TERMINATED
 from volsched.log.events.fold import ObjectState
 from volsched.log.reads.storage_lines import ClaimLine, PodLine, StorageLines, VolumeCount, VolumeLine
 from volsched.log.reads.tail import read_head
-from volsched.log.reads.views import Look
+from volsched.log.reads.views import StoreView
 from volsched.questions.audit.answers import time_text
 from volsched.questions.claims.half_bound import claims_of_pod
 from volsched.questions.context import QuestionContext
@@ -48,12 +48,12 @@ def volume_map(context: QuestionContext, parameters: MapParameters) -> VolumeMap
     if len(keys) > MOST_LEVELS:
         raise QuestionError(f"by: {len(keys)} labels; nodes are grouped by {MOST_LEVELS} at most")
     with context.database.read() as connection:
-        look, moment = view_in(connection, parameters.as_of, now=context.now)
+        view, moment = view_in(connection, parameters.as_of, now=context.now)
         survey = MapSurvey(parameters, MapPlaces(keys))
-        survey.take(StorageLines(connection, look))
+        survey.take(StorageLines(connection, view))
         head = read_head(connection)
         at = head.at if parameters.as_of is None else moment
-        return survey.document(position=look.position, head=head.position, at=at)
+        return survey.document(position=view.position, head=head.position, at=at)
 
 
 class VolumeOnMap(NamedTuple):
@@ -118,7 +118,7 @@ class MapSurvey:
                 self._pods_on[pod.node] = self._pods_on.get(pod.node, 0) + 1
             elif not pod.deleting:
                 waiting.append(pod.key)
-        self._take_waiting(lines.look, sorted(waiting)[:MOST_WAITING], len(waiting))
+        self._take_waiting(lines.view, sorted(waiting)[:MOST_WAITING], len(waiting))
 
     def _take_counts(self, lines: StorageLines) -> None:
         """Lets the database count, and reads single volumes only if few are selected."""
@@ -133,7 +133,7 @@ class MapSurvey:
             affinities |= {it.affinity for it in odd}
             self._take_volumes(lines, list(lines.volumes_with(affinities)))
         lost = {it.volume: it for it in lines.claims_in(LOST)}
-        self._take_lost(it for it in lost.values() if lines.look.one("volume", it.volume or "") is None)
+        self._take_lost(it for it in lost.values() if lines.view.one("volume", it.volume or "") is None)
         listed = self._listed_claims()
         if listed:
             nodes = {it.place.node for it in self._listed}
@@ -145,7 +145,7 @@ class MapSurvey:
                 self._pods_on[node] = self._pods_on.get(node, 0) + pods
             else:
                 waiting += pods
-        self._take_waiting(lines.look, lines.pods_without_node(ended=TERMINATED, most=MOST_WAITING), waiting)
+        self._take_waiting(lines.view, lines.pods_without_node(ended=TERMINATED, most=MOST_WAITING), waiting)
 
     def _take_group(self, group: VolumeCount) -> bool:
         """Counts a group of equal volumes; returns whether it is selected."""
@@ -245,10 +245,10 @@ class MapSurvey:
             if claim in listed:
                 self._pods_of.setdefault(claim, []).append(pod.key)
 
-    def _take_waiting(self, look: Look, pods: list[str], count: int) -> None:
+    def _take_waiting(self, view: StoreView, pods: list[str], count: int) -> None:
         self.waiting_pods = count
         for key in pods:
-            state = look.one("pod", key)
+            state = view.one("pod", key)
             if isinstance(state, ObjectState) and state.manifest is not None:
                 reason = pending_reason(state.manifest, in_flight=state.assumed is not None)
                 claims = list(claims_of_pod(state.manifest))

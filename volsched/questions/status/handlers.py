@@ -16,7 +16,7 @@ from volsched.log.leases import standings
 from volsched.log.observed_cluster import attached_cluster, known_cursors
 from volsched.log.reads.lookups import Gauges, read_gauges
 from volsched.log.reads.startup import load_objects
-from volsched.log.reads.views import Look
+from volsched.log.reads.views import StoreView
 from volsched.questions.audit.answers import time_text
 from volsched.questions.context import QuestionContext
 from volsched.questions.history.moments import view_in
@@ -62,18 +62,18 @@ def status(context: QuestionContext, parameters: StatusParameters) -> dict[str, 
     }
 
 
-def _as_of(look: Look, moment: int) -> dict[str, Any]:
+def _as_of(view: StoreView, moment: int) -> dict[str, Any]:
     """The state in the past. Queues, leases and verifications are left out: the log does not record them."""
     tally = StorageTally()
-    tally.begin(dict(_states(look)))
+    tally.begin(dict(_states(view)))
     times_by_state: dict[str, list[int]] = {}
-    for _, it in look.every(BINDING):
+    for _, it in view.every(BINDING):
         if isinstance(it, BindingState) and it.open:
             times_by_state.setdefault(it.state, []).append(it.planned_at)
     return {
         "apiVersion": API_VERSION,
         "kind": "StoreStatus",
-        "position": look.position,
+        "position": view.position,
         "lastEventAt": time_text(moment),
         "asOf": time_text(moment),
         **_tally_fields(tally),
@@ -86,9 +86,9 @@ def _as_of(look: Look, moment: int) -> dict[str, Any]:
     }
 
 
-def _states(look: Look) -> Iterator[tuple[str, State]]:
+def _states(view: StoreView) -> Iterator[tuple[str, State]]:
     for noun in COUNTED:
-        for key, state in look.every(noun):
+        for key, state in view.every(noun):
             yield f"{noun}/{key}", state
 
 

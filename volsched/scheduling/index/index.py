@@ -21,7 +21,7 @@ from volsched.scheduling.index.node_verdict import (
     terse,
 )
 from volsched.scheduling.index.pod_query import PodQuery, ask
-from volsched.scheduling.index.prefilter import Prefilter, look, stand
+from volsched.scheduling.index.prefilter import Prefilter, query_plugins, stand
 from volsched.scheduling.index.search import NodeSearch
 from volsched.scheduling.queue.entry import ALL, Share
 from volsched.scheduling.rules.cycle import (
@@ -187,7 +187,7 @@ class Index:
     ) -> PodRefused | tuple[PodQuery, Prefilter] | None:
         """PreFilter; None if the nodes have to be scanned one by one."""
         contents, whole = self._contents, self._contents.whole
-        before, refusal = look(contents, self.profile.before_volumes, pod)
+        before, refusal = query_plugins(contents, self.profile.before_volumes, pod)
         if refusal is not None:
             return PodRefused(refusal)
         status, claims = prefilter(contents.quiet, pod, profile=self._terse)
@@ -199,7 +199,7 @@ class Index:
             status, rules = volume_zone_prefilter(whole, pod)
             if not status.passed:
                 return PodRefused(NodeRefusal(VOLUME_ZONE, status), claims)
-        after, refusal = look(contents, self.profile.after_volumes, pod)
+        after, refusal = query_plugins(contents, self.profile.after_volumes, pod)
         if refusal is not None:
             return PodRefused(refusal, claims)
         standing = stand(contents, before, after, avoid, demerits)

@@ -60,7 +60,7 @@ class Judge:
         if not (question.rooms or question.limited or question.inline or question.exclusive):
             # The case of most pods. A snapshot costs as much as checking a claim.
             return contents.quiet
-        keys = {key for rooms in question.rooms for key in rooms.seen_from(position)}
+        keys = {key for rooms in question.rooms for key in rooms.keys_at(position)}
         # Promised capacity counts even if the object no longer covers the node.
         keys |= {contents.whole.promised.get(claim.meta.uid, "") for claim in question.claims.delayed}
         return replace(

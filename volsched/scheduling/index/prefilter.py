@@ -95,7 +95,7 @@ class PrefilterQuery:
     masks: PluginMasks
 
 
-def look(
+def query_plugins(
     contents: Contents, plugins: Iterable[Enabled], pod: Pod
 ) -> tuple[list[PrefilterQuery], NodeRefusal | None]:
     """Call every plugin for the pod, up to the first that refuses it. Plugins without an answer are left out."""

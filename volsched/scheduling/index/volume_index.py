@@ -112,7 +112,7 @@ class Rooms:
         if isinstance(at, int):
             self._restock(at)
 
-    def seen_from(self, position: int) -> list[str]:
+    def keys_at(self, position: int) -> list[str]:
         bit = 1 << position
         keys = [key for domain, held in self.shared.items() if domain.mask & bit for key in held]
         return [*keys, *map(_key, self.own.get(position, ()))]

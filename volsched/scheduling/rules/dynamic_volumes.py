@@ -260,7 +260,7 @@ class _Room:
     taken: dict[str, int] = field(default_factory=dict)
     tries: int = 0
 
-    def left(self, capacity: StorageCapacity) -> int | None:
+    def free_bytes(self, capacity: StorageCapacity) -> int | None:
         """None if the driver publishes only a largest volume size: then the total is unknown."""
         if capacity.capacity is None:
             return None
@@ -289,7 +289,7 @@ def _place(
         wanted = 0 if promised else claims[len(placed)].size.value()
         for capacity in options[len(placed)]:
             room.tries += 1
-            left = None if promised or capacity is None else room.left(capacity)
+            left = None if promised or capacity is None else room.free_bytes(capacity)
             if room.tries > SEARCH_LIMIT or (left is not None and left < wanted):
                 continue
             key = "" if capacity is None else capacity.key

@@ -150,14 +150,14 @@ def lacking(pod: Pod, manifest: Manifest, claims: Mapping[str, Claim]) -> Lackin
         if claim is None:
             missing.append(_claim(name, volume.claim_template, manifest))
         elif not is_owned_by(claim, pod):
-            refusals.append(told_of(volume.name, claim_of_other_pod(claim.key, pod.key)))
+            refusals.append(volume_notice(volume.name, claim_of_other_pod(claim.key, pod.key)))
         else:
             # The pod's own. One that is being deleted is recreated when it is gone.
             pass
     return Lacking(tuple(missing), tuple(refusals))
 
 
-def told_of(volume: str, why: str) -> str:
+def volume_notice(volume: str, why: str) -> str:
     """The notice about an ephemeral volume that got no claim."""
     return f"ephemeral volume {volume}: {why}"
 

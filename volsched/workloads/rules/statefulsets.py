@@ -32,15 +32,15 @@ FAILED_CREATE = "FailedCreate"
 Ready = Callable[[Manifest], bool]
 
 
-def pod_told(verb: str, pod: str, set_: str) -> str:
+def pod_notice(verb: str, pod: str, set_: str) -> str:
     return f"{verb} Pod {pod} in StatefulSet {set_} successful"
 
 
-def claim_told(claim: str, pod: str, set_: str) -> str:
+def claim_notice(claim: str, pod: str, set_: str) -> str:
     return f"Create Claim {claim} Pod {pod} in StatefulSet {set_} success"
 
 
-def not_made(pod: str, set_: str, why: str) -> str:
+def pod_failure_notice(pod: str, set_: str, why: str) -> str:
     return f"Create Pod {pod} in StatefulSet {set_} failed error: {why}"
 
 
@@ -208,7 +208,7 @@ def _make(look: _SetState, ordinal: int, step: SetStep) -> None:
     going = [it for it in names if (claim := pods.claim(it)) is not None and is_being_deleted(claim)]
     if going:
         # A new pod would hold the claim that a user wants deleted, or wait for it in vain.
-        step.blocked.append(not_made(name, set_.meta.name, f"pvc {going[0]} is being deleted"))
+        step.blocked.append(pod_failure_notice(name, set_.meta.name, f"pvc {going[0]} is being deleted"))
     else:
         kept = look.update.keeps(ordinal - set_.first_ordinal, status(look.manifest))
         pod = _pod(set_, look.manifest, ordinal, look.revisions.current if kept else look.revisions.update)
