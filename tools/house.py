@@ -49,6 +49,18 @@ ONE_LINER = 3
 NAMED = ("kube", "log", "objects", "scheduling", "binding", "pv_controller", "provisioning", "node_agent",
          "workloads", "runtime", "lab", "questions", "api", "cluster", "console", "cli")  # fmt: skip
 """Rooms in which no local variable is a pronoun any more."""
+NAMELESS = frozenset({*PRONOUNS, "said"})
+"""Words that say nothing in the name of a function or a class, nor as the whole name of a field or a keyword."""
+NAMES_OF_OTHERS = ("NotFoundError", "connection_made", "is_held", "not_found")
+"""Ends of names: Kubernetes' words, asyncio's, and that of locks and leases."""
+STORED_FIELDS = frozenset({"AttemptState.made"})
+"""Snapshots of states hold the names of their fields."""
+DEFINITION = re.compile(r"^\s*(?:async )?(def|class) (\w+)", re.M)
+WORD = re.compile(r"[A-Z]?[a-z]+")
+_NAMELESS = "|".join(sorted(NAMELESS))
+ANNOTATED = re.compile(rf"(?m:^ +_?|, )({_NAMELESS}): \w")
+"""Where a field or a keyword may be called so, so that other files need no syntax tree."""
+ATTRIBUTE = re.compile(rf"self\._?({_NAMELESS})(?:: [^\n=]+)? = ")
 TEST_IMPORT = re.compile(r"^\s*(from|import) tests[\w.]*\.test_\w+|^\s*from tests[\w.]* import .*\btest_", re.M)
 NUMBERED = re.compile(r"(review|findings|gotcha|checklist|regressions|tricky|_\d+$)")
 OUTSIDE_REGISTRY = {
@@ -116,6 +128,35 @@ def _pronouns_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[t
         left += [(below, names) for below in ast.iter_child_nodes(node)]
     for name, places in lines.items():
         yield name, min(places), max(places)
+
+
+def nameless() -> Iterator[str]:
+    for path, text in modules("volsched", "workers"):
+        for found in DEFINITION.finditer(text):
+            words = {word.lower() for word in WORD.findall(found[2])}
+            if words & NAMELESS and not found[2].endswith(NAMES_OF_OTHERS):
+                yield _namelessness(path, text, found.start(2), found[2])
+        for found in ATTRIBUTE.finditer(text):
+            yield _namelessness(path, text, found.start(1), found[1])
+        if ANNOTATED.search(text):
+            for node in ast.walk(ast.parse(text)):
+                for name in _keywords_and_fields(node):
+                    yield f"{path}:{getattr(node, 'lineno', 0)}: {name!r} says nothing: name the thing"
+
+
+def _namelessness(path: Path, text: str, at: int, name: str) -> str:
+    return f"{path}:{text.count(chr(10), 0, at) + 1}: {name!r} says nothing: name the thing, or what is done"
+
+
+def _keywords_and_fields(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield from (it.arg for it in node.args.kwonlyargs if it.arg in NAMELESS)
+    if isinstance(node, ast.ClassDef):
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                name = line.target.id
+                if name.lstrip("_") in NAMELESS and f"{node.name}.{name}" not in STORED_FIELDS:
+                    yield name
 
 
 def double_classes() -> Iterator[str]:
@@ -188,6 +229,7 @@ def misplaced_tests() -> Iterator[str]:
 CHECKS = (
     misnamed,
     pronouns,
+    nameless,
     double_classes,
     statements,
     undeclared_questions,

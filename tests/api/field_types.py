@@ -12,14 +12,14 @@ from typing import Any
 import orjson
 from kubernetes.client import models
 
-from volsched.api.kubernetes.resources import RESOURCES, StoragePlace
+from volsched.api.kubernetes.resources import RESOURCES, ResourceStorage
 
 MODEL_OF_KIND = {"v1 Event": "CoreV1Event", "events.k8s.io/v1 Event": "EventsV1Event"}
 _PLAIN = {"str": "string", "int": "int", "float": "number", "bool": "bool", "object": "any", "datetime": "string"}
 
 
 def field_types() -> dict[str, Any]:
-    served = [it.kind for it in RESOURCES if it.kept is not StoragePlace.NOT]
+    served = [it.kind for it in RESOURCES if it.stored_in is not ResourceStorage.NOT]
     named = {f"{it.api_version} {it.name}": f"V1{it.name}" for it in served}
     kinds = {name: MODEL_OF_KIND.get(name, model) for name, model in named.items()}
     types: dict[str, dict[str, str]] = {}

@@ -186,11 +186,11 @@ def test_what_was_made_of_an_object_counts_for_its_version_alone() -> None:
     cached = KindCache(0)
     old, new = ObjectState(1, 1, {"a": 1}), ObjectState(2, 2, {"a": 2})
     cached.put("k", old)
-    assert cached.kept("k", old, "form", lambda: "old") == "old"
+    assert cached.encoding("k", old, "form", lambda: "old") == "old"
     cached.put("k", new)
     # A thread that began before the change ends after it.
-    assert cached.kept("k", old, "form", lambda: "old") == "old"
-    assert cached.kept("k", new, "form", lambda: "new") == "new"
+    assert cached.encoding("k", old, "form", lambda: "old") == "old"
+    assert cached.encoding("k", new, "form", lambda: "new") == "new"
 
 
 @pytest.mark.parametrize("noun", sorted(KIND_OF_NOUN))
@@ -222,7 +222,7 @@ def test_what_is_kept_is_bounded_and_right_beyond_the_bound(monkeypatch: pytest.
     cached.begin(states)
 
     def shown(key: str) -> str:
-        return cached.kept(key, states[key], "form", lambda: made.append(key) or f"{key} as a form")  # type: ignore[func-returns-value]
+        return cached.encoding(key, states[key], "form", lambda: made.append(key) or f"{key} as a form")  # type: ignore[func-returns-value]
 
     for key in [*states, "k9", "k9"]:
         assert shown(key) == f"{key} as a form"

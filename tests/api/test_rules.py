@@ -15,8 +15,8 @@ from volsched.api.kubernetes.resources import (
     ApiGroup,
     GroupVersion,
     RequestTarget,
+    ResourceStorage,
     Root,
-    StoragePlace,
     parse_path,
     resource_at,
 )
@@ -162,7 +162,7 @@ def test_everything_served_is_discovered_and_described() -> None:
         assert listed is not None
         (entry,) = [it for it in listed["resources"] if it["name"] == resource.plural]
         assert (entry["kind"], entry["namespaced"]) == (resource.kind.name, resource.namespaced)
-        if resource.kept is StoragePlace.NOT:
+        if resource.stored_in is ResourceStorage.NOT:
             assert entry["verbs"] == ["get", "list", "watch"]
             continue
         place = f"apis/{resource.group}/v1" if resource.group else "api/v1"

@@ -201,8 +201,8 @@ def test_the_attempt_keeps_the_leg_and_the_words_of_the_provisioner(leg: LegStat
     assert stored is not None
     after = folded(states, Decision(events=(stored,)))[f"attempt/{B}"]
     assert isinstance(after, AttemptState)
-    assert (after.data["outcome"], after.data["node"], after.last_at) == ("failed", NODE, 5)
-    assert after.data["detail"] == {
+    assert (after.made["outcome"], after.made["node"], after.last_at) == ("failed", NODE, 5)
+    assert after.made["detail"] == {
         "message": failure.message,
         "score": 3,
         "failure": {"at": 5, "stage": "PreBind", "reason": "binding volumes: no", "words": "no room", **about},

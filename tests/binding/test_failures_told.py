@@ -49,7 +49,7 @@ def failed_scheduling(stepped: Stepped, name: str = "db") -> list[tuple[str, int
 
 def test_a_provisioner_that_refuses_is_reported_and_stored(database: Database) -> None:
     stepped = refusing(database)
-    stepped.until(lambda: sum(it.data["outcome"] == FAILED for it in attempts(stepped)) >= 2)
+    stepped.until(lambda: sum(it.made["outcome"] == FAILED for it in attempts(stepped)) >= 2)
     message = f'{FAILING}provisioning failed for PVC "data"'
     assert condition(stepped) | {"lastTransitionTime": ""} == {
         "type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": message,
@@ -58,7 +58,7 @@ def test_a_provisioner_that_refuses_is_reported_and_stored(database: Database) -
     ((told, times),) = failed_scheduling(stepped)
     assert (told, times >= 2) == (message, True)
     for attempt in attempts(stepped)[:2]:
-        failure = attempt.data["detail"]["failure"]
+        failure = attempt.made["detail"]["failure"]
         assert failure["claim"] == "default/data"
         assert failure["words"] == REFUSED
         assert failure["at"] >= attempt.first_at
@@ -73,8 +73,8 @@ def test_once_it_is_placed_the_condition_is_true_and_the_failures_are_history(da
     stepped.create({**simulated(), "metadata": {"name": found["metadata"]["name"]}})
     stepped.until(lambda: stepped.node_of("db") is not None, steps=600)
     assert condition(stepped)["status"] == "True"
-    assert [it.data["outcome"] for it in attempts(stepped)][-1] == PLANNED
-    assert attempts(stepped)[0].data["outcome"] == FAILED
+    assert [it.made["outcome"] for it in attempts(stepped)][-1] == PLANNED
+    assert attempts(stepped)[0].made["outcome"] == FAILED
 
 
 def test_time_that_is_up_is_reported_with_the_leg_that_was_missing(database: Database) -> None:
@@ -83,7 +83,7 @@ def test_time_that_is_up_is_reported_with_the_leg_that_was_missing(database: Dat
     stepped.create(pod("db", "data", annotations={"volsched.io/bind-timeout-seconds": "5"}))
     stepped.until(lambda: condition(stepped) != {})
     assert condition(stepped)["message"] == f"{FAILING}context deadline exceeded"
-    assert attempts(stepped)[0].data["detail"]["failure"]["claim"] == "default/data"
+    assert attempts(stepped)[0].made["detail"]["failure"]["claim"] == "default/data"
 
 
 def test_a_volume_that_somebody_takes_is_reported_as_a_conflict(database: Database) -> None:
@@ -97,7 +97,7 @@ def test_a_volume_that_somebody_takes_is_reported_as_a_conflict(database: Databa
     stepped.until(lambda: condition(stepped) != {})
     told = f'{PREBIND}Operation cannot be fulfilled on persistentvolumes "disk": {MODIFIED}'
     assert failed_scheduling(stepped) == [(told, 1)]
-    failure = attempts(stepped)[0].data["detail"]["failure"]
+    failure = attempts(stepped)[0].made["detail"]["failure"]
     assert (failure["claim"], failure["volume"]) == ("default/data", "disk")
     stepped.until(lambda: stepped.node_of("db") == "n1", steps=600)
 
@@ -114,7 +114,7 @@ def test_a_moment_before_the_failure_the_attempt_was_planned(database: Database)
                 state := AsOf(connection, position).one("attempt", stepped.bindings()[0].id), AttemptState
             )
         ]
-    outcomes = [it.data["outcome"] for it in states]
+    outcomes = [it.made["outcome"] for it in states]
     assert (outcomes[0], outcomes[-1]) == (PLANNED, FAILED)
 
 
@@ -133,5 +133,5 @@ def test_a_pod_whose_status_cannot_be_added_to_keeps_nobody_from_recording(
     (outcome,) = execute(database, [written], now=stepped.now)
     assert isinstance(outcome, Done)
     stepped.create(claim("data", "1Gi", "sim"))
-    stepped.until(lambda: any(it.data["outcome"] == FAILED for it in attempts(stepped)))
+    stepped.until(lambda: any(it.made["outcome"] == FAILED for it in attempts(stepped)))
     assert verify(database).ok

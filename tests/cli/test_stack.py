@@ -53,7 +53,7 @@ def test_up_status_logs_a_crash_and_down(passable_path: Path) -> None:
         assert "postgres-1" not in run("logs", "scheduler", *where)
 
         # The supervisor dies: its services live on, are found, and are ended by proof and not by guess.
-        seen = stack.seen()
+        seen = stack.published()
         assert seen is not None
         os.kill(seen.supervisor.pid, signal.SIGKILL)
         wait_until(lambda: not stack.running)

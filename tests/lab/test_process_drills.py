@@ -256,7 +256,7 @@ def played() -> Played:
         rolled_back=1,
         retained={"kept": 1},
         recovery_ms=[2000.0, 1800.0],
-        asked=(1, 2),
+        checked_invariants=(1, 2),
         facts={"engine": "sqlite"},
     )
     return Played(report, DrillTimeline(bars=bars, marks=marks, settled=2200))
@@ -324,5 +324,5 @@ def test_a_real_browser_shows_the_report(tmp_path: Path) -> None:
 def test_an_event_happened_when_the_log_was_first_seen_so_long() -> None:
     positions = Positions()
     for at, head in ((1.0, 5), (2.0, 5), (3.0, 9)):
-        positions.seen(at, head)
+        positions.add_head(at, head)
     assert [positions.time_of(it) for it in (1, 5, 6, 9, 20)] == [1.0, 1.0, 3.0, 3.0, 3.0]

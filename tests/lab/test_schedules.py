@@ -35,7 +35,7 @@ def test_what_is_no_choice_is_refused(line: str) -> None:
 def test_a_schedule_survives_its_file(tmp_path: Path, seed: int) -> None:
     made = generate(seed)
     file = tmp_path / "kept.yaml"
-    file.write_text(dump_schedule(made, found=["3: something"]))
+    file.write_text(dump_schedule(made, violations=["3: something"]))
     assert read_schedule(file) == made
 
 
@@ -111,7 +111,9 @@ def test_a_report_fails_by_any_figure_that_must_be_zero() -> None:
 
 
 def test_a_report_counts_by_invariant_and_by_percentile() -> None:
-    report = DrillReport(drill="x", asked=(1, 3), violations=("3: a", "3: b", "4: c"), recovery_ms=[5, 1, 2, 100])
+    report = DrillReport(
+        drill="x", checked_invariants=(1, 3), violations=("3: a", "3: b", "4: c"), recovery_ms=[5, 1, 2, 100]
+    )
     assert [(number, count) for number, _, count in report.by_invariant()] == [(1, 0), (3, 2), (4, 1)]
     assert (report.percentile(0.5), report.percentile(0.99), DrillReport(drill="x").percentile(0.5)) == (
         2,

@@ -24,6 +24,17 @@ MISTAKES = {
     "a package that is no noun": ("volsched/kube/told/__init__.py", "", "a module is a noun"),
     "a pronoun over four lines": ("volsched/kube/scores.py", LONG, "'found' is used over 4 lines of best"),
     "a pronoun in the workers": ("workers/scores.py", LONG, "'found' is used over 4 lines of best"),
+    "a function that is called told": ("volsched/kube/notices.py", "def told():\n", "'told' says nothing"),
+    "a class that is called Held": ("volsched/kube/notices.py", "class Held:\n", "'Held' says nothing"),
+    "a field that is called said": (
+        "volsched/kube/notices.py", "class Notice:\n    said: str\n", "'said' says nothing",
+    ),
+    "an attribute that is called seen": (
+        "volsched/kube/notices.py", "def note(self):\n    self._seen = 1\n", "'seen' says nothing",
+    ),
+    "a keyword that is called found": (
+        "volsched/kube/notices.py", "def note(\n    *,\n    found: str,\n): ...\n", "'found' says nothing",
+    ),
     "a public class twice": ("volsched/cli/words.py", "class Name:\n", "Name: a public class name exists once"),
     "a statement outside the log": (
         "volsched/api/rows.py", "from sqlalchemy import select\n", "statements are built in volsched/log",

@@ -68,7 +68,7 @@ def live(own: Attached, point: str, nth: int, step: Callable[[], object]) -> Non
 
 def bound_truths(own: Attached) -> None:
     """As the cluster has it, whatever we think."""
-    own.controller.look()
+    own.controller.refresh()
     taken: dict[str, str] = {}
     for name, it in own.controller.volumes.items():
         reference = it["spec"].get("claimRef")

@@ -66,7 +66,7 @@ def test_s1_a_write_that_may_still_land_is_fenced_before_it_is_given_up(own: Att
 
 def test_s2_a_volume_that_no_controller_has_touched_is_free_again(own: Attached) -> None:
     prebound(own, "data")
-    own.controller.look()
+    own.controller.refresh()
     delete_pod(own)
     assert [state for _, state, _ in settled(own)] == ["released"]
     assert own.given_to("small-1") is None
@@ -91,7 +91,7 @@ def reserve(own: Attached) -> None:
     """A user keeps a volume for a claim by its name, and the controller has not acted on that yet."""
     kept = {"spec": {"claimRef": {"namespace": "default", "name": "data"}}}
     assert own.running.http.patch(volume_path("small-1"), json=kept, headers=MERGE).status_code == 200
-    own.controller.look()
+    own.controller.refresh()
 
 
 def test_s2_of_a_volume_that_a_user_reserved_only_the_uid_is_taken_back(own: Attached) -> None:
@@ -120,7 +120,7 @@ def test_a_controller_whose_first_write_is_faster_than_ours_has_bound_the_claim_
 
 def test_s3_a_volume_that_the_controller_calls_bound_is_never_pulled_away(own: Attached) -> None:
     prebound(own, "data")
-    own.controller.look()
+    own.controller.refresh()
     assert own.controller.set_phase("small-1") == 200
     delete_pod(own)
     assert settled(own) == [("data", "retained", REASONS[SafeRow.HALF_BOUND])]
@@ -131,7 +131,7 @@ def test_s3_a_volume_that_the_controller_calls_bound_is_never_pulled_away(own: A
 
 def test_s3_a_controller_that_completes_in_time_makes_it_s5(own: Attached) -> None:
     prebound(own, "data")
-    own.controller.look()
+    own.controller.refresh()
     own.controller.set_phase("small-1")
     delete_pod(own)
     own.until(lambda: [state for _, state, _ in own.legs()] == ["releasing"])
@@ -141,7 +141,7 @@ def test_s3_a_controller_that_completes_in_time_makes_it_s5(own: Attached) -> No
 
 def test_s4_a_claim_that_names_its_volume_keeps_it(own: Attached) -> None:
     prebound(own, "data")
-    own.controller.look()
+    own.controller.refresh()
     own.controller.set_phase("small-1")
     named = {"spec": {"volumeName": "small-1"}}
     assert own.running.http.patch(claim_path("data"), json=named, headers=MERGE).status_code == 200
@@ -152,7 +152,7 @@ def test_s4_a_claim_that_names_its_volume_keeps_it(own: Attached) -> None:
 
 def test_s5_a_bound_claim_keeps_its_volume_and_gets_an_event_of_it(own: Attached) -> None:
     prebound(own, "data", "logs")
-    own.controller.look()
+    own.controller.refresh()
     own.controller.set_phase("small-1")
     own.controller.write_claim("data", "small-1")
     delete_pod(own)
@@ -206,7 +206,7 @@ def test_s7_a_volume_whose_claim_is_deleted_is_cleared_before_it_can_be_reclaime
 
 def test_s7_a_volume_whose_claim_is_deleted_too_late_is_left_to_its_reclaim_policy(own: Attached) -> None:
     prebound(own, "data")
-    own.controller.look()
+    own.controller.refresh()
     own.controller.set_phase("small-1")
     delete_pod(own)
     own.running.http.delete(claim_path("data"))

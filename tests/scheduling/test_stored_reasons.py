@@ -28,7 +28,7 @@ def waiting(database: Database) -> Stepped:
 def reasons(database: Database) -> list[dict[str, Any]]:
     with database.read() as connection:
         ((_, state),) = view_at_head(connection).attempts_of("default/db")
-    return list(state.data["detail"]["reasons"])
+    return list(state.made["detail"]["reasons"])
 
 
 def written(database: Database) -> list[Any]:
@@ -66,7 +66,7 @@ def test_the_same_message_that_stands_for_something_else_is_stored_anew(database
     stepped.settle()
     with database.read() as connection:
         tried = view_at_head(connection).attempts_of("default/db")
-    first, last = tried[0][1].data["detail"], tried[-1][1].data["detail"]
+    first, last = tried[0][1].made["detail"], tried[-1][1].made["detail"]
     assert first["message"] == last["message"]
     assert [it["reasons"][0]["claims"][0]["volume"] for it in (first, last)] == ["small", "nearer"]
 

@@ -42,7 +42,7 @@ class Killer:
 
     def kill_one(self) -> None:
         """Of the instance whose turn it is; one that is down already has had it."""
-        seen = self.stack.seen()
+        seen = self.stack.published()
         living = {it.name: it for it in seen.instances if it.process is not None} if seen else {}
         if not self.turns:
             self.turns = sorted(living)
@@ -93,7 +93,7 @@ def main() -> int:
                     time.sleep(LOOK_SECONDS)
             seconds = (system_clock() - began) / SECOND
             stack.wait_ready(seconds=READY_SECONDS)
-            seen = stack.seen()
+            seen = stack.published()
             restarts = sum(it.restarts for it in seen.instances) if seen else 0
             database = open_database(stack.database_url)
             found = outcome(database, load, seconds=seconds, restarts={})

@@ -144,8 +144,8 @@ def test_two_schedulers_and_celery_workers_place_the_pods_of_a_cluster(
 
 def bring_to_rest(foreign: ForeignCluster) -> None:
     wait_until(
-        lambda: not foreign.step().waiting() and not foreign.look().half_bound(),
-        progress=lambda: len(foreign.look().waiting()),
+        lambda: not foreign.step().waiting() and not foreign.snapshot().half_bound(),
+        progress=lambda: len(foreign.snapshot().waiting()),
     )
 
 
@@ -181,11 +181,11 @@ def test_workers_killed_at_every_point_leave_a_cluster_without_harm(
                 armed = {"DRILL": "1", "FAULT": f"{point}:stop"}
                 with worker(url, broker, name=f"victim-{number}", processes=1, **armed, **acts) as victim:
                     wait_until(lambda: foreign.step() and victim.stopped, progress=lambda: head(database))
-                    assert set(pods) & set(foreign.look().waiting()), point
+                    assert set(pods) & set(foreign.snapshot().waiting()), point
                     victim.kill()
             with worker(url, broker, name="heir", **acts):
                 bring_to_rest(foreign)
-        assert at_rest(foreign.look(), foreign.history, foreign.events()) == []
+        assert at_rest(foreign.snapshot(), foreign.history, foreign.events()) == []
         assert used_permissions(running, OWN) <= permissions_of(OWN)
     assert verify(database).ok
 
@@ -217,10 +217,10 @@ def test_schedulers_killed_at_every_point_leave_a_cluster_without_harm(
                 with scheduler(url, broker, *words, name=f"victim-{number}", **armed) as victim:
                     wait_until(lambda: victim.process.poll() is not None, progress=lambda: head(database))
                     assert victim.process.returncode == -signal.SIGKILL, victim.log.read_text()
-                assert set(pods) <= set(foreign.look().waiting()), point
+                assert set(pods) <= set(foreign.snapshot().waiting()), point
             foreign.controls = True
             with scheduler(url, broker, *words, name="heir"):
                 bring_to_rest(foreign)
-        assert at_rest(foreign.look(), foreign.history, foreign.events()) == []
+        assert at_rest(foreign.snapshot(), foreign.history, foreign.events()) == []
         assert used_permissions(running, OWN) <= permissions_of(OWN)
     assert verify(database).ok

@@ -181,7 +181,7 @@ def test_its_services_bind_pods_together_and_end_in_good_order(composed: tuple[S
         assert verify(database).ok
         database.close()
     stack.down()
-    ended = stack.seen()
+    ended = stack.published()
     assert ended is not None
     assert {it.service: it.exit_code for it in ended.instances} == dict.fromkeys(started_by_default(), 0)
     assert {it.condition for it in ended.instances} == {Condition.STOPPED, Condition.DONE}

@@ -11,7 +11,7 @@ from tests.stack.local_stacks import local_stack
 from tests.stack.work import create
 from tests.support.clusters import node, pod
 from volsched.lab.stack.handle import Stack
-from volsched.lab.stack.load import Load, LoadClient, lost, prepare_cluster, restart_under_load
+from volsched.lab.stack.load import Load, LoadClient, lost_pods, prepare_cluster, restart_under_load
 from volsched.lab.stack.services import environment, write_definition
 from volsched.log.database import Database, open_database
 from volsched.log.integrity.verify import verify
@@ -48,9 +48,9 @@ def upgrade(stack: Stack, checkout: Path) -> None:
 def test_a_pod_whose_answer_got_lost_does_not_make_up_for_one_that_has_no_node(sqlite: Database) -> None:
     create(sqlite, [node("n"), {**pod("a"), "spec": {**pod("a")["spec"], "nodeName": "n"}}, pod("b")])
     # One was sent; the API took two, and had no time to say so.
-    assert lost(sqlite, 1) == 1
+    assert lost_pods(sqlite, 1) == 1
     # Three were taken, and one of them is not there any more.
-    assert lost(sqlite, 3) == 2
+    assert lost_pods(sqlite, 3) == 2
 
 
 def test_an_upgrade_by_restarting_everything_under_load_loses_and_doubles_nothing(passable_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_an_upgrade_by_restarting_everything_under_load_loses_and_doubles_nothin
         assert (outcome.lost, outcome.doubled, outcome.broken) == (0, 0, ())
         assert set(outcome.restarts) == set(ALL)
         assert outcome.pods >= 100
-        seen = stack.seen()
+        seen = stack.published()
         assert seen is not None
         assert {it.service: it.restarts for it in seen.instances} == {**dict.fromkeys(ALL, 1), "migrate": 0}
         assert verify(database).ok

@@ -237,7 +237,7 @@ def test_leftovers_of_a_supervisor_that_was_killed_are_ended_by_the_next(stack: 
     launched(stack, StackService(name="a", command=SLEEPS), StackService(name="b", command=SLEEPS))
     stack.wait_ready()
     left = {it.process for name in ("a", "b") for it in stack.instances(name)}
-    published = stack.seen()
+    published = stack.published()
     assert published is not None
     with pytest.raises(AlreadyRunningError):
         stack.launch()
@@ -253,7 +253,7 @@ def test_leftovers_of_a_supervisor_that_was_killed_are_ended_by_the_next(stack: 
 def test_down_ends_leftovers_also_those_that_were_never_written_down(stack: Stack) -> None:
     launched(stack, StackService(name="a", command=SLEEPS))
     stack.wait_ready()
-    published, process = stack.seen(), one(stack, "a").process
+    published, process = stack.published(), one(stack, "a").process
     assert published is not None
     assert process is not None
     send(published.supervisor, signal.SIGKILL)
@@ -297,7 +297,7 @@ def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identit
         f"supervise(pathlib.Path(sys.argv[1]), told=lambda line: {told})"
     )
     supervisor = subprocess.Popen([sys.executable, "-c", program, str(stack.directory)])
-    wait_until(lambda: stack.seen() is not None and bool(stack.seen().settled))  # type: ignore[union-attr]
+    wait_until(lambda: stack.published() is not None and bool(stack.published().settled))  # type: ignore[union-attr]
     process = one(stack, "a").process
     assert process is not None
     return supervisor, process
@@ -321,7 +321,7 @@ def test_a_reader_of_its_lines_who_goes_away_ends_everything(stack: Stack) -> No
 
 def test_a_directory_that_is_removed_ends_everything(stack: Stack) -> None:
     launched(stack, StackService(name="a", command=SLEEPS)).wait_ready()
-    seen, process = stack.seen(), one(stack, "a").process
+    seen, process = stack.published(), one(stack, "a").process
     assert seen is not None
     assert process is not None
     stack.directory.rename(stack.directory.with_name("removed"))
@@ -378,7 +378,7 @@ def test_data_of_another_postgresql_is_not_started(tmp_path: Path) -> None:
 
 def test_a_state_that_was_lost_with_the_machine_is_no_state(stack: Stack) -> None:
     (stack.directory / "state.json").touch()
-    assert stack.seen() is None
+    assert stack.published() is None
     (stack.directory / "state.json").unlink()
 
 

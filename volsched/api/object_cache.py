@@ -66,7 +66,7 @@ class KindCache:
         chosen = keys[first:last]
         return list(zip(chosen, map(self.states.__getitem__, chosen), strict=True))
 
-    def kept(self, key: str, state: ObjectState, form: Hashable, make: Callable[[], T]) -> T:
+    def encoding(self, key: str, state: ObjectState, form: Hashable, make: Callable[[], T]) -> T:
         """The object's encoding in that form, made once: it depends on the form and the object's version alone."""
         known = self._kept.get(key)
         if known is None or known[0] != state.rv:

@@ -43,7 +43,7 @@ class WatchEvent:
     after: ObjectState | None
     lines: dict[str, bytes] = field(default_factory=dict)
 
-    def shown(self, type_: str) -> tuple[ObjectState, dict[str, Any]]:
+    def object_in(self, type_: str) -> tuple[ObjectState, dict[str, Any]]:
         """The object in an event of that type; a deleted one in its last state, at the version of its deletion."""
         state = self.before if type_ == DELETED else self.after
         assert state is not None
@@ -53,7 +53,7 @@ class WatchEvent:
     def line(self, type_: str) -> bytes:
         known = self.lines.get(type_)
         if known is None:
-            known = self.lines[type_] = event_line(type_, self.shown(type_)[1])
+            known = self.lines[type_] = event_line(type_, self.object_in(type_)[1])
         return known
 
 

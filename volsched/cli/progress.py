@@ -74,13 +74,13 @@ class _Lines:
             self._first = done
         if now - self._printed_at >= EVERY_SECONDS:
             self._printed_at, self._printed = now, self._printed + 1
-            stderr.print(f"{self._label}: {_counts(done, self._total)}{self._left(done, now)}")
+            stderr.print(f"{self._label}: {_counts(done, self._total)}{self._remaining(done, now)}")
 
     def end(self) -> None:
         if self._printed:
             stderr.print(f"{self._label}: done after {time.monotonic() - self._began:.1f} s")
 
-    def _left(self, done: int, now: float) -> str:
+    def _remaining(self, done: int, now: float) -> str:
         covered = done - (self._first or 0)
         if self._total is None or covered <= 0:
             return ""

@@ -117,7 +117,7 @@ class InstallationLock:
             self._note(self.calls.lease(f"{NAMESPACE}/{self.name}"))
         record = self._record
         if record is not None and self._is_rivals(record):
-            self._renewed_at, self.trouble = None, _held_by_other(self.name, record)
+            self._renewed_at, self.trouble = None, _other_holder_text(self.name, record)
             if self.monotonic() - self._changed_at < _duration(record):
                 return True
             _log.warning("%s was not renewed for %d s: this installation takes it", self.name, _duration(record))
@@ -171,7 +171,7 @@ def _duration(record: Manifest) -> int:
     return int((record.get("spec") or {}).get("leaseDurationSeconds") or DURATION_SECONDS)
 
 
-def _held_by_other(name: str, record: Manifest) -> str:
+def _other_holder_text(name: str, record: Manifest) -> str:
     spec = record.get("spec") or {}
     return (
         f"Lease {NAMESPACE}/{name} is held by another installation, {_holder(record)}, since "

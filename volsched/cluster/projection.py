@@ -329,9 +329,9 @@ def project(kind: str, manifest: Manifest) -> ProjectedManifest | None:
         return manifest
     if kind == "Event" and manifest.get("reason") not in EVENT_REASONS:
         return None
-    kept = ProjectedManifest(apiVersion=KINDS[kind].api_version, kind=kind)
-    kept |= _KEPT[kind](dict(manifest))
-    return kept
+    projected = ProjectedManifest(apiVersion=KINDS[kind].api_version, kind=kind)
+    projected |= _KEPT[kind](dict(manifest))
+    return projected
 
 
 def everything(_: str, manifest: Manifest) -> Manifest:
@@ -343,10 +343,10 @@ def without_readiness(pod: Manifest) -> Manifest:
     """The part of an observed pod that becomes history. Readiness changes with every probe; only its present state
     is kept."""
     pod_status = status(pod)
-    kept = {name: it for name, it in pod_status.items() if name != "containerStatuses"}
+    projected = {name: it for name, it in pod_status.items() if name != "containerStatuses"}
     if "conditions" in pod_status:
-        kept["conditions"] = [it for it in pod_status["conditions"] if it.get("type") != "Ready"]
-    return {**pod, "status": kept}
+        projected["conditions"] = [it for it in pod_status["conditions"] if it.get("type") != "Ready"]
+    return {**pod, "status": projected}
 
 
 def words(text: str) -> str:
@@ -380,18 +380,18 @@ def _filter_of(shape: Shape) -> Callable[[Any], Any]:
 
 
 def _items_filter(keep: Callable[[Any], Any], named: frozenset[str]) -> Callable[[Any], list[Any] | None]:
-    def kept(value: Any) -> list[Any] | None:
+    def projected(value: Any) -> list[Any] | None:
         if not isinstance(value, list):
             return None
         chosen = [it for it in value if isinstance(it, dict) and it.get("type") in named] if named else value
         # An entry of which no field is kept stays as an empty one: the number of containers is shown.
         return [found for it in chosen if (found := keep(it)) is not None]
 
-    return kept
+    return projected
 
 
 def _fields_filter(keeps: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any] | None]:
-    def kept(value: Any) -> dict[str, Any] | None:
+    def projected(value: Any) -> dict[str, Any] | None:
         if not isinstance(value, dict):
             return None
         kept_fields = {}
@@ -402,7 +402,7 @@ def _fields_filter(keeps: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any],
                 kept_fields[name] = part
         return kept_fields
 
-    return kept
+    return projected
 
 
 _KEPT = {kind: _filter_of({"metadata": _METADATA, **shapes}) for kind, shapes in SHAPES.items()}

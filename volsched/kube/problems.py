@@ -158,9 +158,9 @@ _HOLDERS = (dict, list)
 class UnfitError(Exception):
     """The document being read cannot be a manifest."""
 
-    def __init__(self, message: str, *, path: Path = (), seen: str = "") -> None:
+    def __init__(self, message: str, *, path: Path = (), excerpt: str = "") -> None:
         super().__init__(message)
-        self.defect = Defect(path, message, seen)
+        self.defect = Defect(path, message, excerpt)
 
 
 def too_deep(path: Path = ()) -> UnfitError:
@@ -239,11 +239,13 @@ def json_bytes(value: Any) -> int:
 def whole_number(text: str, base: int = 10) -> int:
     """The integer written in `text`; ValueError where it is none."""
     if len(text) > DIGITS_MAX:
-        raise UnfitError(f"is a number of more than {DIGITS_MAX} digits; put it in quotes", seen=value_text(text))
+        raise UnfitError(
+            f"is a number of more than {DIGITS_MAX} digits; put it in quotes", excerpt=value_text(text)
+        )
     number = int(text, base)
     if abs(number) > INT64_MAX:
         raise UnfitError(
-            "is an integer beyond 64 bits, which nothing downstream keeps; put it in quotes", seen=text
+            "is an integer beyond 64 bits, which nothing downstream keeps; put it in quotes", excerpt=text
         )
     return number
 
@@ -252,20 +254,20 @@ def real_number(text: str) -> float:
     """The float written in `text`; ValueError where it is none."""
     number = float(text)
     if not math.isfinite(number):
-        raise UnfitError("is not a finite number; put it in quotes if it is text", seen=value_text(text))
+        raise UnfitError("is not a finite number; put it in quotes if it is text", excerpt=value_text(text))
     return number
 
 
 def checked_text(text: str) -> str:
     """Text that can be stored and sent: whole Unicode characters, none of them NUL."""
     if "\0" in text:
-        raise UnfitError("contains a NUL character; remove it", seen=value_text(text))
+        raise UnfitError("contains a NUL character; remove it", excerpt=value_text(text))
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
             raise UnfitError(
                 r"contains half of a surrogate pair; write the whole character or both \u escapes",
-                seen=value_text(text),
+                excerpt=value_text(text),
             ) from None
     return text

@@ -111,7 +111,9 @@ class _Builder:
                     return node.value
                 self._add(node, plain=isinstance(event, yaml.ScalarEvent) and event.implicit[0])
             except UnfitError as error:
-                raise error if error.defect.path else self._unfit(str(error), seen=error.defect.excerpt) from None
+                raise (
+                    error if error.defect.path else self._unfit(str(error), excerpt=error.defect.excerpt)
+                ) from None
         raise YamlSyntaxError("the document has no end")
 
     def _node(self, event: yaml.Event) -> _Node | None:
@@ -187,7 +189,9 @@ class _Builder:
     def _merge(self, holder: _Open, node: _Node) -> None:
         sources = node.value if isinstance(node.value, list) else [node.value]
         if not all(isinstance(source, dict) for source in sources):
-            raise UnfitError("the merge key << takes a mapping or a list of mappings", seen=value_text(node.value))
+            raise UnfitError(
+                "the merge key << takes a mapping or a list of mappings", excerpt=value_text(node.value)
+            )
         for source in sources:
             for key, value in source.items():
                 holder.merged.setdefault(key, value)
@@ -196,8 +200,8 @@ class _Builder:
         steps = (opened.key if isinstance(opened.value, dict) else len(opened.value) for opened in self.stack)
         return tuple(step for step in steps if step is not None)
 
-    def _unfit(self, message: str, *, seen: str) -> UnfitError:
-        return UnfitError(message, path=self._path(), seen=seen)
+    def _unfit(self, message: str, *, excerpt: str) -> UnfitError:
+        return UnfitError(message, path=self._path(), excerpt=excerpt)
 
 
 def _key(value: Any) -> str:
@@ -208,7 +212,7 @@ def _key(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    raise UnfitError("is not a key that a manifest can have; use a string", seen=value_text(value))
+    raise UnfitError("is not a key that a manifest can have; use a string", excerpt=value_text(value))
 
 
 def _scalar(text: str, tag: str | None, *, plain: bool) -> Any:
@@ -219,7 +223,7 @@ def _scalar(text: str, tag: str | None, *, plain: bool) -> Any:
     try:
         value = _converted(text, str(tag))
     except ValueError:
-        raise UnfitError(f"is not what its tag {tag} says; remove the tag", seen=value_text(text)) from None
+        raise UnfitError(f"is not what its tag {tag} says; remove the tag", excerpt=value_text(text)) from None
     return value
 
 

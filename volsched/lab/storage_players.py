@@ -39,7 +39,7 @@ class PvController:
     volumes: dict[str, Manifest] = field(default_factory=dict)
     claims: dict[str, Manifest] = field(default_factory=dict)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """The cache is as the server is now."""
         for path, cache in (
             ("/api/v1/persistentvolumes", self.volumes),
@@ -64,7 +64,7 @@ class PvController:
 
     def offer(self) -> None:
         """New volumes, and volumes that lost their claim, become Available."""
-        self.look()
+        self.refresh()
         for name, manifest in self.volumes.items():
             if not manifest["spec"].get("claimRef") and manifest.get("status", {}).get("phase") != "Available":
                 self._put(f"{volume_path(name)}/status", merged(manifest, {"status": {"phase": "Available"}}))
@@ -96,7 +96,7 @@ class PvController:
 
     def bind(self) -> int:
         """Sync every volume that is given to an unbound claim; stops a bind where a write is refused."""
-        self.look()
+        self.refresh()
         bound = 0
         for volume, manifest in list(self.volumes.items()):
             reference = manifest["spec"].get("claimRef") or {}
@@ -116,7 +116,7 @@ class PvController:
 
     def order(self, name: str) -> int:
         """Name the provisioner of a claim whose node is selected."""
-        self.look()
+        self.refresh()
         return self._order(name, "disk.example.com")
 
     def _order(self, name: str, provisioner: str) -> int:

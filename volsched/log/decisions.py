@@ -115,8 +115,8 @@ class PreconditionGuards:
         known = self.passed.get(kind)
         if known is None:
             known = self.passed[kind] = _Passed(passed_to(scan, actor, self.recent))
-        known.events += passed_to(scan, actor, events[known.seen :])
-        known.seen = len(events)
+        known.events += passed_to(scan, actor, events[known.examined :])
+        known.examined = len(events)
         return known.events
 
 
@@ -131,7 +131,7 @@ def passed_to(scan: Scan, actor: str, events: Sequence[Event]) -> list[Event]:
 @dataclass(slots=True)
 class _Passed:
     events: list[Event]
-    seen: int = 0
+    examined: int = 0
     """How many events of the batch were looked at."""
 
 

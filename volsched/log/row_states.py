@@ -84,7 +84,7 @@ def attempt_state(row: Mapping[str, Any]) -> AttemptState:
     attempt["detail"] = orjson.loads(row["detail"])
     return AttemptState(
         version=row["version"],
-        data=attempt,
+        made=attempt,
         first_at=row["first_at"],
         last_at=row["last_at"],
         decided_at=row["decided_at"],

@@ -238,7 +238,7 @@ def _leg_row(key: str, index: int, leg: LegState) -> Row:
 
 
 def _attempt_row(key: str, state: AttemptState) -> Row:
-    attempt = state.data
+    attempt = state.made
     return {
         "id": key,
         "version": state.version,

@@ -79,7 +79,7 @@ class Controller:
     _later: dict[Key, int] = field(default_factory=dict)
     _put_off: dict[str, str] = field(default_factory=dict)
     """Claim → the pod that is decided first: until then there is nothing to do about the claim."""
-    _said: NoticeThrottle = field(default_factory=NoticeThrottle)
+    _throttle: NoticeThrottle = field(default_factory=NoticeThrottle)
     _versions: dict[Key, int] = field(default_factory=dict)
     """The versions of the world's objects that are in the caches."""
     _lease: Lease | None = None
@@ -106,7 +106,7 @@ class Controller:
             self.owner,
             known,
             new_uid=self.new_uid,
-            throttle=self._said,
+            throttle=self._throttle,
             sync_later=self._sync_later,
             in_doubt=self._keeper.suspect,
         )
@@ -285,7 +285,7 @@ class Controller:
         follow = after_claim_deleted(gone.value) if kind == CLAIM else after_volume_deleted(gone.value)
         if follow is not None:
             self._queue[follow.kind, follow.key] = None
-        self._said.forget(gone.meta.uid)
+        self._throttle.forget(gone.meta.uid)
         self._operations.forget((kind, key))
 
     def _release_claims(self, pod: Pod) -> None:
@@ -348,7 +348,7 @@ class Controller:
             return
         assert self._lease is not None
         proof = self._lease.proof
-        commands = [it.command(actor=self.owner, lease=proof, said=self._said, now=now) for it in syncs]
+        commands = [it.command(actor=self.owner, lease=proof, throttle=self._throttle, now=now) for it in syncs]
         try:
             outcomes: Sequence[object] = execute(self.database, commands, now=now)
         except Exception:
@@ -366,7 +366,7 @@ class Controller:
         self._later[sync.key] = now
         for stream in sync.versions:
             self._forget(stream)
-        self._said.take_back(sync.notices)
+        self._throttle.take_back(sync.notices)
 
     def _forget(self, stream: str) -> None:
         noun, key = noun_and_key(stream)

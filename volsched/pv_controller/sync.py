@@ -83,9 +83,9 @@ class Sync:
             return [pod.manifest for pod in self.caches.pods_using(self.key[1])]
         raise SyncError(f"{type(request).__name__} is for operations, and this is a sync")
 
-    def command(self, *, actor: str, lease: LeaseProof, said: NoticeThrottle, now: int) -> Command:
+    def command(self, *, actor: str, lease: LeaseProof, throttle: NoticeThrottle, now: int) -> Command:
         """All writes and notices of the sync, refused if anything it read has changed."""
-        news = [notice for notice in self.notices if said.is_news(notice, now)]
+        news = [notice for notice in self.notices if throttle.is_news(notice, now)]
         places = [notice_stream(it.kind, it.key, it.uid, it.reason, it.message) for it in news]
 
         def decide(states: States) -> Decision:

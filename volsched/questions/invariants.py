@@ -47,7 +47,7 @@ class Violation:
 
 def violations(connection: Connection, *, at_rest: bool) -> list[Violation]:
     """Every violation; `at_rest` also reports what is allowed only while work is under way."""
-    return Lookout().look(connection, at_rest=at_rest)
+    return Lookout().check(connection, at_rest=at_rest)
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Lookout:
     position: int = -1
     """-1: nothing is read yet."""
 
-    def look(self, connection: Connection, *, at_rest: bool) -> list[Violation]:
+    def check(self, connection: Connection, *, at_rest: bool) -> list[Violation]:
         violations: list[Violation] = []
         if self.position < 0:
             base = load_base(connection)

@@ -50,7 +50,7 @@ _VOLUMES = frozenset({VOLUME_BINDING})
 class _Refused:
     pod: Pod
     attempt: Attempt
-    told: ReportedReason
+    reported: ReportedReason
     repeated: bool
     commands: list[Command]
     """The first reports the reason on the pod; any others request a rollback of its claims."""
@@ -134,7 +134,7 @@ class Scheduler:
 
     def waiting(self) -> Mapping[str, str]:
         """Pods that found no node, and why."""
-        return {key: told.said for key, told in self._reported.items()}
+        return {key: told.message for key, told in self._reported.items()}
 
     def _update_pod(self, key: str, now: int) -> None:
         pod = self.picture.index.snapshot.pods.get(key)
@@ -207,11 +207,11 @@ class Scheduler:
         index = self.picture.index
         wanted = claims_worth_asking(index, pod, said, avoid=avoid)
         requests = request_rollbacks(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
-        if before is not None and before.said == said and not before.is_due(now):
+        if before is not None and before.message == said and not before.is_due(now):
             return _Refused(pod, decision, before, True, [self._again(before, decided_at), *requests])
         decision = replace(decision, in_full=index.in_full(pod, decision, avoid=avoid))
         claims = claims_kept(decision)
-        if before is not None and (before.said, before.claims) == (said, claims):
+        if before is not None and (before.message, before.claims) == (said, claims):
             known = replace(before, computed_at=now)
             return _Refused(pod, decision, known, True, [self._again(before, decided_at), *requests])
         reasons = ReportedReason(pod.meta.uid, self.new_id(), said, claims, now)
@@ -259,7 +259,7 @@ class Scheduler:
                 self.queue.failed(key, now, awaited=key not in self._unreported)
                 self._unreported.add(key)
                 continue
-            self._reported[key] = entry.told
+            self._reported[key] = entry.reported
             self._unreported.discard(key)
             if entry.attempt.status.code is Code.ERROR:
                 self.queue.failed(key, now, awaited=not entry.repeated)

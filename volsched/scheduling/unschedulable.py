@@ -40,7 +40,7 @@ class ReportedReason:
 
     uid: str
     attempt: str
-    said: str
+    message: str
     claims: str = ""
     """What was stored claim by claim."""
     computed_at: int = 0

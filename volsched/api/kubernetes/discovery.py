@@ -14,7 +14,7 @@ from volsched.api.kubernetes.resources import (
     GROUPS,
     SCALE,
     Resource,
-    StoragePlace,
+    ResourceStorage,
     group_version,
     resources_of,
 )
@@ -183,7 +183,7 @@ def version_2_message() -> bytes:
 
 
 def _resources_of(group: str, version: str) -> list[Resource]:
-    return [it for it in resources_of(group, version) if it.kept is not StoragePlace.NOT]
+    return [it for it in resources_of(group, version) if it.stored_in is not ResourceStorage.NOT]
 
 
 def _path_of(group: str, version: str) -> str:

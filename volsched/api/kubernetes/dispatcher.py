@@ -24,8 +24,8 @@ from volsched.api.kubernetes.resources import (
     Place,
     RequestTarget,
     Resource,
+    ResourceStorage,
     Root,
-    StoragePlace,
     parse_path,
 )
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError, error_of, store_error, unserved
@@ -166,12 +166,12 @@ def _or_not_modified(request: Request, answer: HttpAnswer) -> HttpAnswer:
 
 
 def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:
-    match resource.kept:
-        case StoragePlace.LOG:
+    match resource.stored_in:
+        case ResourceStorage.LOG:
             return WRITERS
-        case StoragePlace.BESIDE:
+        case ResourceStorage.BESIDE:
             return LEASE_WRITERS
-        case StoragePlace.NOT:
+        case ResourceStorage.NOT:
             raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be made")
 
 

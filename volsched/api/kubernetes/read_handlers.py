@@ -18,7 +18,7 @@ from volsched.api.kubernetes.queries import (
     list_options,
     token,
 )
-from volsched.api.kubernetes.resources import RequestTarget, Resource, StoragePlace
+from volsched.api.kubernetes.resources import RequestTarget, Resource, ResourceStorage
 from volsched.api.kubernetes.statuses import ApiError, not_found, too_large_version
 from volsched.api.object_cache import KindCache
 from volsched.api.services import Services
@@ -62,12 +62,12 @@ def read_one(database: Database, target: RequestTarget, *, least: int | None, no
 
 
 def _state_of(database: Database, connection: Connection, head: int, target: RequestTarget) -> State | None:
-    match target.resource.kept:
-        case StoragePlace.LOG:
+    match target.resource.stored_in:
+        case ResourceStorage.LOG:
             return view_at(connection, head).one(target.resource.noun, target.key)
-        case StoragePlace.BESIDE:
+        case ResourceStorage.BESIDE:
             return client_lease(database, target.key)
-        case StoragePlace.NOT:
+        case ResourceStorage.NOT:
             return None
 
 
@@ -77,7 +77,7 @@ def read_page(database: Database, target: RequestTarget, options: ListOptions, *
         head = read_head(connection).position
         if options.position is not None and options.position > head:
             raise too_large_version(options.position, head)
-        if target.resource.kept is not StoragePlace.LOG:
+        if target.resource.stored_in is not ResourceStorage.LOG:
             return Page(head, _leases(database, target, options, now))
         exact = options.match is Match.EXACT and options.position is not None and options.position < head
         position = options.position if exact and options.position is not None else head
@@ -89,7 +89,9 @@ def read_page(database: Database, target: RequestTarget, options: ListOptions, *
 
 def _leases(database: Database, target: RequestTarget, options: ListOptions, now: int) -> tuple[Item, ...]:
     """All objects outside the log: there are as many leases as clients, so pages are not worth it."""
-    leases = client_leases(database, target.namespace) if target.resource.kept is StoragePlace.BESIDE else []
+    leases = (
+        client_leases(database, target.namespace) if target.resource.stored_in is ResourceStorage.BESIDE else []
+    )
     return tuple(Item(key, state, now) for key, state in leases if options.selection.matches(state.manifest or {}))
 
 
@@ -154,10 +156,10 @@ async def get_object(services: Services, target: RequestTarget, query: Query, wa
     assert isinstance(item.state, ObjectState)
     version = str(item.state.rv)
     if wanted.form is AnswerFormat.TABLE:
-        rows = [rendering.shown(item)]
+        rows = [rendering.rendered(item)]
         return HttpAnswer(negotiation.table(target.resource, rows, {"resourceVersion": version}, wanted))
-    etag = {"etag": f'"{version}"'} if wanted == PLAIN and target.resource.kept is StoragePlace.LOG else {}
-    return HttpAnswer(rendering.shown(item), headers=etag)
+    etag = {"etag": f'"{version}"'} if wanted == PLAIN and target.resource.stored_in is ResourceStorage.LOG else {}
+    return HttpAnswer(rendering.rendered(item), headers=etag)
 
 
 async def list_objects(
@@ -193,7 +195,7 @@ async def _cached_kind(
     Without a version, a client gets everything that was written before its request, by any process. With a version
     it gets nothing older; 0 accepts any version.
     """
-    if services.freshness is None or target.resource.kept is not StoragePlace.LOG:
+    if services.freshness is None or target.resource.stored_in is not ResourceStorage.LOG:
         return None
     if services.read_only and target.resource.noun == "pod":
         # The present state of an observed cluster's pods is not in the log.
@@ -254,7 +256,7 @@ class Rendering:
         metadata: dict[str, Any] = {"resourceVersion": str(page.position)}
         if page.more:
             metadata["continue"] = token(page.position, page.items[-1].key)
-        items = map(self.shown, page.items)
+        items = map(self.rendered, page.items)
         match self.wanted.form:
             case AnswerFormat.TABLE:
                 return negotiation.table(self.resource, items, metadata, self.wanted)
@@ -277,7 +279,7 @@ class Rendering:
         )
         return negotiation.object_list(self.resource, items, metadata)
 
-    def shown(self, item: Item) -> Any:
+    def rendered(self, item: Item) -> Any:
         match self.wanted.form:
             case AnswerFormat.TABLE:
                 return negotiation.row(
@@ -302,13 +304,15 @@ class Rendering:
             return make()
         assert isinstance(item.state, ObjectState)
         key = form, self.resource.has_own_form
-        return self.cached.kept(item.key, item.state, key, lambda: orjson.Fragment(orjson.dumps(make())))
+        return self.cached.encoding(item.key, item.state, key, lambda: orjson.Fragment(orjson.dumps(make())))
 
     def _cells(self, item: Item) -> list[str]:
         if self.cached is None:
             return negotiation.cells_of(self.resource, item)
         assert isinstance(item.state, ObjectState)
-        kept = self.cached.kept(item.key, item.state, "cells", lambda: negotiation.cells_of(self.resource, item))
+        kept = self.cached.encoding(
+            item.key, item.state, "cells", lambda: negotiation.cells_of(self.resource, item)
+        )
         cells = list(kept)
         for index, column in _aging_columns(self.resource.noun):
             cells[index] = column.value(item)

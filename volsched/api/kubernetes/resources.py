@@ -61,7 +61,7 @@ SCALE = "scale"
 EVICTION = "eviction"
 
 
-class StoragePlace(Enum):
+class ResourceStorage(Enum):
     """Where objects of a resource are stored."""
 
     LOG = "log"
@@ -69,7 +69,7 @@ class StoragePlace(Enum):
     NOT = "not at all"
 
 
-_KEPT_VERBS = {StoragePlace.LOG: VERBS, StoragePlace.BESIDE: LEASE_VERBS, StoragePlace.NOT: READ_VERBS}
+_KEPT_VERBS = {ResourceStorage.LOG: VERBS, ResourceStorage.BESIDE: LEASE_VERBS, ResourceStorage.NOT: READ_VERBS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Resource:
     noun: str
     plural: str
     singular: str
-    kept: StoragePlace = StoragePlace.LOG
+    stored_in: ResourceStorage = ResourceStorage.LOG
 
     @property
     def group(self) -> str:
@@ -94,7 +94,7 @@ class Resource:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        return _KEPT_VERBS[self.kept]
+        return _KEPT_VERBS[self.stored_in]
 
     @property
     def short_names(self) -> tuple[str, ...]:
@@ -131,17 +131,22 @@ def _resource(kind: Kind) -> Resource:
 
 
 def _resource_outside_log(
-    name: str, api_version: str, plural: str, *, namespaced: bool = True, kept: StoragePlace = StoragePlace.NOT
+    name: str,
+    api_version: str,
+    plural: str,
+    *,
+    namespaced: bool = True,
+    stored_in: ResourceStorage = ResourceStorage.NOT,
 ) -> Resource:
     return Resource(
-        Kind(name, api_version, namespaced, "object_values:Bare"), name.lower(), plural, name.lower(), kept
+        Kind(name, api_version, namespaced, "object_values:Bare"), name.lower(), plural, name.lower(), stored_in
     )
 
 
 _EVENTS = Resource(
     Kind("Event", EVENTS_VERSION, True, KINDS["Event"].values), NOUN_OF_KIND["Event"], "events", "event"
 )
-LEASES = _resource_outside_log("Lease", "coordination.k8s.io/v1", "leases", kept=StoragePlace.BESIDE)
+LEASES = _resource_outside_log("Lease", "coordination.k8s.io/v1", "leases", stored_in=ResourceStorage.BESIDE)
 _EMPTY = (
     _resource_outside_log("ReplicationController", "v1", "replicationcontrollers"),
     _resource_outside_log("ReplicaSet", "apps/v1", "replicasets"),

@@ -149,15 +149,15 @@ def _serialiser(resource: Resource, wanted: AnswerRequest, include: str, clock: 
     """This watcher's serialisation of changes. Whole objects are serialised once for all of them."""
     if wanted == PLAIN:
         if resource.has_own_form:
-            return lambda type_, change: event_line(type_, resource.as_shown(change.shown(type_)[1]))
+            return lambda type_, change: event_line(type_, resource.as_shown(change.object_in(type_)[1]))
         return lambda type_, change: change.line(type_)
     if wanted.form is not AnswerFormat.TABLE:
-        return lambda type_, change: event_line(type_, negotiation.partial(change.shown(type_)[1], wanted))
+        return lambda type_, change: event_line(type_, negotiation.partial(change.object_in(type_)[1], wanted))
     begun = False
 
     def as_table(type_: str, change: WatchEvent) -> bytes:
         nonlocal begun
-        state, manifest = change.shown(type_)
+        state, manifest = change.object_in(type_)
         shown = resource.as_shown(manifest)
         cells = negotiation.cells_of(resource, Item(change.key, state, clock()))
         row = negotiation.row(cells, include, lambda: shown, lambda: negotiation.partial(shown, wanted))

@@ -43,13 +43,13 @@ def counted(database: Database) -> Iterator[StatementCount | None]:
 def traced(database: Database, note: Callable[[str], None]) -> Iterator[None]:
     """Passes on every statement that a connection of this handle to an SQLite file executes meanwhile."""
 
-    def taken(raw: Any, *_: object) -> None:
+    def on_checkout(raw: Any, *_: object) -> None:
         raw.set_trace_callback(note)
 
-    def returned(raw: Any, *_: object) -> None:
+    def on_checkin(raw: Any, *_: object) -> None:
         raw.set_trace_callback(None)
 
-    hooks = (("checkout", taken), ("checkin", returned))
+    hooks = (("checkout", on_checkout), ("checkin", on_checkin))
     give_back(database.engine)
     for name, hook in hooks:
         event.listen(database.engine, name, hook)

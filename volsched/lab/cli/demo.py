@@ -37,7 +37,7 @@ def demo(
         finally:
             # A step that failed is worth a look too.
             if keep:
-                _print_ways_to_look(directory / "demo.db")
+                _print_next_commands(directory / "demo.db")
     stdout.print(f"[bold green]all {len(SCENES)} steps did what they say[/], in {time.monotonic() - begun:.1f} s")
 
 
@@ -59,7 +59,7 @@ def _print(part: Told) -> None:
     Lines([f"  {first}", *others]).write([[f"  {row[0]}", *row[1:]] for row in part.rows])
 
 
-def _print_ways_to_look(store: Path) -> None:
+def _print_next_commands(store: Path) -> None:
     stdout.print(f"the store is kept: {escape(str(store))}; look at it with")
     for words in ("get po,pvc,pv,bindings -A", "explain pod shop/db-0", "audit rollbacks", "verify"):
         stdout.print(f"  volsched {words} --db {escape(str(store))}")

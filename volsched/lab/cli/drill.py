@@ -112,7 +112,7 @@ def run_processes(
             signal.signal(number, end)
     try:
         for attempt in range(seed, seed + ATTEMPTS):
-            played = perform(play, engine=chosen, seed=attempt, told=lambda it: stderr.print(escape(it)))
+            played = perform(play, engine=chosen, seed=attempt, report=lambda it: stderr.print(escape(it)))
             if played.report.failed or not played.report.inconclusive or attempt == seed + ATTEMPTS - 1:
                 break
             stderr.print(f"no binding was in flight at the fault: once more, with seed {attempt + 1}")
@@ -138,7 +138,7 @@ def run_attached(scenario: DrillScenario, html: Path | None, output: Output) -> 
         fail(Exit.USAGE, missing(error.name, "local-stack,cluster"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        played = play_attached(play, told=lambda it: stderr.print(escape(it)))
+        played = play_attached(play, report=lambda it: stderr.print(escape(it)))
     except DrillError as error:
         fail(Exit.TIMED_OUT, *str(error).splitlines())
     _show(dated(played), None, html, output)
@@ -416,7 +416,7 @@ def _print_failure(failure: SeedFailure, keep: Path | None) -> None:
         stderr.print(f"  {escape(line)}")
     for it in failure.violations:
         stderr.print(f"[red]{escape(it)}[/red]")
-    text = dump_schedule(schedule, found=failure.violations)
+    text = dump_schedule(schedule, violations=failure.violations)
     if keep is None:
         stderr.print("keep it with --keep DIR, and play it again with --schedule FILE")
         return

@@ -104,10 +104,10 @@ def up(
         if definition.imitation:
             stderr.print(f"[yellow]warning:[/] Redis is {escape(definition.redis)}; {IMITATION_REMEDY}")
         if not detach:
-            supervise(stack.directory, told=Printer().show, changed=_Progress(stack))
+            supervise(stack.directory, on_line=Printer().show, changed=_Progress(stack))
             return
         stack.launch()
-        stack.wait_ready(seconds=timeout, look=_Arrivals(stack))
+        stack.wait_ready(seconds=timeout, on_wait=_Arrivals(stack))
     except WheelMissingError as error:
         fail(Exit.USAGE, str(error))
     except AlreadyRunningError as error:
@@ -123,7 +123,7 @@ def up(
 def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
     """Show every process: since when, how often it was restarted, how it is, and what it takes."""
     stack = _stack(directory)
-    states = stack.seen()
+    states = stack.published()
     if not stack.running or states is None:
         left = leftovers(stack.directory) if stack.directory.is_dir() else {}
         message = f"no stack runs in {stack.directory}; start one with: volsched stack up"
@@ -265,7 +265,7 @@ class _Arrivals:
         self._up: set[str] = set()
 
     def __call__(self) -> None:
-        states = self._stack.seen()
+        states = self._stack.published()
         if states is None or not is_shown():
             return
         for service in states.instances:
@@ -295,7 +295,7 @@ class _Progress:
             self._was_ending = True
             stderr.print("ending, PostgreSQL last")
         self._arrivals()
-        seen = self._stack.seen()
+        seen = self._stack.published()
         if not self._was_ready and seen is not None and seen.settled:
             self._was_ready = True
             _ready(self._stack)

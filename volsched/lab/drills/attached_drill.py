@@ -36,14 +36,14 @@ NOTHING_HIT = "no pod was waiting for its node at any fault, so this shows nothi
 Report = Callable[[str], None]
 
 
-def play_attached(play: AttachedPlay, *, told: Report = lambda _: None) -> DrillReport:
+def play_attached(play: AttachedPlay, *, report: Report = lambda _: None) -> DrillReport:
     """Raises DrillError where it could not be played to its end."""
     with (
         tempfile.TemporaryDirectory(prefix="volsched-attached-") as directory,
         attached_processes(Path(directory)) as processes,
         httpx2.Client(base_url=processes.url, timeout=HTTP_SECONDS) as http,
     ):
-        run = _AttachedRun(play, processes, ForeignCluster(http, play.nodes), told)
+        run = _AttachedRun(play, processes, ForeignCluster(http, play.nodes), report)
         run.perform()
         return run.scored()
 
@@ -53,7 +53,7 @@ class _AttachedRun:
     play: AttachedPlay
     processes: AttachedProcesses
     cluster: ForeignCluster
-    told: Report
+    report: Report
     settled: bool = False
     undone: set[str] = field(default_factory=set)
     """Pods that were deleted half bound."""
@@ -71,15 +71,15 @@ class _AttachedRun:
         return self.processes.attached
 
     def perform(self) -> None:
-        self.told("starting the API server of a cluster")
+        self.report("starting the API server of a cluster")
         self.processes.server.start()
         self._until(self._is_served, "the API server answers")
         self.cluster.begin()
         for number, step in enumerate(self.play.faults):
-            self.told(str(step))
+            self.report(str(step))
             CARRIED_OUT_ATTACHED[step.verb](self, step, f"s{number}")
             self._done.append(step)
-        self.told("waiting until everything has settled")
+        self.report("waiting until everything has settled")
         began = time.monotonic()
         self._ensure_running()
         try:
@@ -109,7 +109,7 @@ class _AttachedRun:
             leaked=count_leaks(wrong),
             lost_pods=len(self._snapshot.waiting()),
             recovery_ms=[round(it, 1) for it in self._recovered_ms.values()],
-            asked=ASKED,
+            checked_invariants=ASKED,
             violations=wrong,
             inconclusive="" if self._hit_at else NOTHING_HIT,
             facts=self._facts(),

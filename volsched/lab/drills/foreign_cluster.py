@@ -125,7 +125,7 @@ class ForeignCluster:
 
     def compete(self, batch: str, count: int) -> int:
         """Another scheduler takes volumes as ours does, the smallest by name first. Answers how many it got."""
-        free = [name for name, it in self.look().volumes.items() if _is_free(it, LOCAL)]
+        free = [name for name, it in self.snapshot().volumes.items() if _is_free(it, LOCAL)]
         wanted = [f"{batch}-rival-{number}" for number in range(count)]
         self.create(*(claim_object(it) for it in wanted))
         return sum(self._prebind(volume, it) for volume, it in zip(sorted(free), wanted, strict=False))
@@ -158,11 +158,11 @@ class ForeignCluster:
         if self.controls:
             self._controller.sync(PROVISIONERS)
             self._provisioner.sync(self._controller.claims, self._controller.volumes)
-        found = self.look()
+        found = self.snapshot()
         self.history.see(found)
         return found
 
-    def look(self) -> ClusterSnapshot:
+    def snapshot(self) -> ClusterSnapshot:
         return ClusterSnapshot(
             *(self._list(kind) for kind in ("Pod", "PersistentVolumeClaim", "PersistentVolume"))
         )

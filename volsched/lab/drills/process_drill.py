@@ -31,7 +31,7 @@ from volsched.lab.drills.process_work import (
 from volsched.lab.drills.report import DrillReport, count_leaks
 from volsched.lab.drills.timeline import Bar, DrillTimeline, Positions, TimelineMark, read_bars
 from volsched.lab.faults import ON_SQLITE, STEPS
-from volsched.lab.simulation.invariants import integrity, told
+from volsched.lab.simulation.invariants import integrity, texts
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.load import doubled
 from volsched.lab.stack.states import Condition, ServiceState, process_of
@@ -66,7 +66,7 @@ class Readiness:
 
     def note_kill(self, names: Iterable[str], *, position: int, now: float) -> None:
         """Call it before these instances or services are killed."""
-        seen, wanted = self.stack.seen(), set(names)
+        seen, wanted = self.stack.published(), set(names)
         hands = [it for it in seen.instances if it.service in HANDS] if seen else []
         victims = [it for it in hands if wanted & {it.name, it.service}]
         if not victims:
@@ -87,7 +87,7 @@ class Readiness:
         if self._logs and self.at is None:
             self.position = position
 
-    def look(self, now: float) -> None:
+    def observe(self, now: float) -> None:
         if self.at is None and any(_says_ready(log, begin) for log, begin in self._logs.items()):
             self.at = now
 
@@ -139,16 +139,18 @@ class Played:
     timeline: DrillTimeline
 
 
-def play(play: Play, *, engine: str, seed: int = 1, durable: bool = True, told: Told = lambda _: None) -> Played:
+def play(play: Play, *, engine: str, seed: int = 1, durable: bool = True, report: Told = lambda _: None) -> Played:
     """Start a stack, break it as the scenario says, and score the result."""
     moment = play.moment.settled(seed)
-    told(f"starting the processes ({engine})")
+    report(f"starting the processes ({engine})")
     with (
         scratch_stack(engine, scale=play.scale, moment=moment, durable=durable, lease=play.lease) as stack,
         closing(open_database(database_url(stack, engine), name="volsched drill")) as database,
         closing(Pods.prepared(stack.urls["api"], play.work)) as pods,
     ):
-        run = _Run(play=play, engine=engine, moment=moment, stack=stack, database=database, pods=pods, told=told)
+        run = _Run(
+            play=play, engine=engine, moment=moment, stack=stack, database=database, pods=pods, report=report
+        )
         run.perform()
         try:
             return run.scored(seed)
@@ -164,7 +166,7 @@ class _Run:
     stack: Stack
     database: Database
     pods: Pods
-    told: Told
+    report: Told
     positions: Positions = field(default_factory=Positions)
     marks: list[TimelineMark] = field(default_factory=list)
     faults_at: list[tuple[int, float]] = field(default_factory=list)
@@ -192,9 +194,9 @@ class _Run:
         self._until(self._reached)
         for step in self.play.faults:
             if step.target and not named(self.engine, step.target):
-                self.told(f"{step}: there is none ({self.engine})")
+                self.report(f"{step}: there is none ({self.engine})")
                 continue
-            self.told(str(step))
+            self.report(str(step))
             if not self.marks:
                 # The fault hits what is in flight now.
                 self.faults_at.append((self._head(), self._now()))
@@ -216,7 +218,7 @@ class _Run:
             self.held_back = False
         if not self.marks:
             raise DrillError(f"none of its steps can be taken with --engine {self.engine}; choose another")
-        self.told("waiting until everything has settled")
+        self.report("waiting until everything has settled")
         self._patience = Patience(self.play.patience)
         try:
             self._until(self._settled)
@@ -229,8 +231,8 @@ class _Run:
         bars = read_bars(self.database, self.positions, self.faults_at, self._readiness.position)
         flying = [it for it in bars if it.in_flight]
         with self.database.read() as connection:
-            wrong = told(violations(connection, at_rest=self.settled))
-        wrong += told(list(integrity(self.database)))
+            wrong = texts(violations(connection, at_rest=self.settled))
+        wrong += texts(list(integrity(self.database)))
         lost = max(self.pods.expected - bound_pods(self.database), 0)
         if not self.settled:
             wrong.append(f"3: not everything has settled, {self._unmoved}")
@@ -246,7 +248,7 @@ class _Run:
             leaked=count_leaks(wrong),
             lost_pods=lost,
             recovery_ms=[round(max(it.ended - it.hit, 0), 1) for it in flying if it.hit is not None and it.ended],
-            asked=ASKED,
+            checked_invariants=ASKED,
             violations=wrong,
             delays_ms=[round(it, 1) for it in pod_delays(bars, self.marks[0].at)],
             inconclusive="" if flying else NOTHING_IN_FLIGHT,
@@ -260,7 +262,7 @@ class _Run:
     def _facts(self, seed: int, bars: Sequence[Bar]) -> Mapping[str, str]:
         engine = "one SQLite file" if self.engine == ON_SQLITE else "PostgreSQL, Redis, Celery"
         ended = Counter(it.state for it in bars)
-        seen = self.stack.seen()
+        seen = self.stack.published()
         restarts = {it.name: it.restarts for it in seen.instances if it.restarts} if seen else {}
         claims = sum(it.legs for it in bars if it.committed)
         return {
@@ -307,8 +309,8 @@ class _Run:
 
     def _observe(self) -> None:
         self._note_head(note=False)
-        self._readiness.look(self._now())
-        self._lanes.look(self._now())
+        self._readiness.observe(self._now())
+        self._lanes.observe(self._now())
         if self.moment.service is not None:
             service = service_of_engine(self.engine, self.moment.service)
             kept = {self._victim()} if self.held_back else set()
@@ -321,7 +323,7 @@ class _Run:
                 self._most_bound = max(self._most_bound, bound_pods(self.database))
         except StoreError:
             return
-        self.positions.seen(self._now(), head)
+        self.positions.add_head(self._now(), head)
         if note:
             self.faults_at.append((head, self._now()))
 
@@ -368,7 +370,7 @@ class _Run:
             return False
         if unbound_pods(self.database) or open_bindings(self.database) or queued_effects(self.database):
             return False
-        seen = self.stack.seen()
+        seen = self.stack.published()
         # Right after a kill the supervisor still reports the dead as healthy.
         return seen is not None and seen.settled and not any(map(_is_dead, seen.instances))
 

@@ -61,7 +61,7 @@ class HeavyCaller:
         self._thread = threading.Thread(target=REQUESTS[self.name], args=(self,), name=self.name, daemon=True)
         self._thread.start()
 
-    def look(self) -> bool:
+    def probe(self) -> bool:
         """Send small requests, as other callers do; returns whether the large request has been answered."""
         done = not self._thread.is_alive()
         for method, path, body in (
@@ -218,7 +218,7 @@ class ProcessFaults:
     def _send(self, step: Step) -> None:
         """A large request; other callers must get an answer within so many seconds meanwhile."""
         caller = HeavyCaller(self.pods.client.url, step.target)
-        self.until(caller.look)
+        self.until(caller.probe)
         if caller.longest > step.seconds:
             raise TimeoutError(f"others waited {caller.longest:.1f} s for an answer during {step.target}")
 
@@ -295,7 +295,7 @@ class ProcessFaults:
     # --- inside -----------------------------------------------------------------------------------------
 
     def _instances(self, names: Iterable[str]) -> list[ServiceState]:
-        seen = self.stack.seen()
+        seen = self.stack.published()
         wanted = set(names)
         return [it for it in seen.instances if wanted & {it.name, it.service}] if seen else []
 

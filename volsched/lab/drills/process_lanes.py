@@ -18,11 +18,11 @@ class LaneWatch:
     _changes: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     _pids: dict[str, int | None] = field(default_factory=dict)
 
-    def look(self, now: float) -> None:
+    def observe(self, now: float) -> None:
         if now - self._looked < EVERY_MS:
             return
         self._looked = now
-        seen = self.stack.seen()
+        seen = self.stack.published()
         for it in seen.instances if seen is not None else ():
             if it.condition is not Condition.DONE:
                 self._note(it, now)

@@ -19,7 +19,7 @@ from sqlalchemy import event, select
 from volsched.binding.recovery import Recovered, RecoveryReport, recover
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.lab.drills.report import DrillReport, count_double_binds, count_leaks
-from volsched.lab.simulation.invariants import told
+from volsched.lab.simulation.invariants import texts
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
@@ -110,7 +110,7 @@ def rehearse(copied: Copy, *, horizon: int = 120 * SECOND) -> Rehearsed:
         leaked=count_leaks(wrong),
         lost_pods=_pods_without_node(copy, in_flight),
         recovery_ms=times,
-        asked=ASKED,
+        checked_invariants=ASKED,
         violations=wrong,
         facts={
             "still open after its own time": f"{open_:,} after {horizon // SECOND:,} s",
@@ -144,7 +144,7 @@ def _go_on(copy: Database, in_flight: frozenset[str], began_at: int, horizon: in
 def _violations(copy: Database) -> list[str]:
     with copy.read() as connection:
         found = violations(connection, at_rest=False)
-    return told(found + [Violation(5, str(it)) for it in verify(copy).findings])
+    return texts(found + [Violation(5, str(it)) for it in verify(copy).findings])
 
 
 def _pods_without_node(copy: Database, in_flight: frozenset[str]) -> int:

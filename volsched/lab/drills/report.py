@@ -60,7 +60,7 @@ class DrillReport:
     lost_pods: int = 0
     recovery_ms: Sequence[float] = ()
     """From the first fault that hit it until each binding in flight had ended."""
-    asked: Sequence[int] = ()
+    checked_invariants: Sequence[int] = ()
     violations: Sequence[str] = ()
     """As text, each beginning with the number of its invariant."""
     inconclusive: str = ""
@@ -95,7 +95,7 @@ class DrillReport:
         """Number, text, violations: of every invariant that was checked, and of any that was violated."""
         told = (it.partition(":")[0] for it in self.violations)
         broken = Counter(int(text) for text in told if text.isdecimal())
-        for number in sorted({*self.asked, *broken}):
+        for number in sorted({*self.checked_invariants, *broken}):
             yield number, INVARIANTS.get(number, ""), broken[number]
 
     @property

@@ -87,7 +87,7 @@ class Positions:
     times: list[float] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
 
-    def seen(self, at: float, head: int) -> None:
+    def add_head(self, at: float, head: int) -> None:
         if not self.heads or head > self.heads[-1]:
             self.times.append(at)
             self.heads.append(head)

@@ -49,7 +49,7 @@ PROVISIONERS = {"local": NO_PROVISIONER, "inside": SIMULATED, "outside": OUTSIDE
 """Class → its provisioner."""
 
 
-def made(choice: ScheduleChoice) -> list[tuple[str, NewManifest]]:
+def new_objects(choice: ScheduleChoice) -> list[tuple[str, NewManifest]]:
     """`create NOUN name=… …` as kinds and manifests; omitted fields have plain values."""
     given = choice.options
     name = given.get("name", choice.who)

@@ -136,17 +136,17 @@ HOLDING = (*UNDER_WAY, Phase.COMMITTING)
 class Truth:
     api: ForeignApi
     position: int = 0
-    seen: dict[tuple[str, str], Manifest] = dataclass_field(default_factory=dict)
+    last_manifests: dict[tuple[str, str], Manifest] = dataclass_field(default_factory=dict)
     claims: dict[str, Manifest] = dataclass_field(default_factory=dict)
     """By uid."""
 
-    def look(self, states: Mapping[str, State], theirs: Collection[int]) -> list[Violation]:
+    def check(self, states: Mapping[str, State], theirs: Collection[int]) -> list[Violation]:
         """`theirs` are the versions that others wrote: only our own writes can be our fault."""
         violations: list[Violation] = []
         head = int(self.api.head)
         for change in self.api.changes_between(self.position, head):
             if change.kind in (CLAIM, VOLUME):
-                before = self.seen.get((change.kind, change.key))
+                before = self.last_manifests.get((change.kind, change.key))
                 violations += self._judged(change, before, states, int(change.version) in theirs)
                 self._keep(change, before)
         self.position = head
@@ -154,11 +154,11 @@ class Truth:
 
     def _keep(self, change: PortChange, before: Manifest | None) -> None:
         if change.manifest is not None:
-            self.seen[change.kind, change.key] = change.manifest
+            self.last_manifests[change.kind, change.key] = change.manifest
             if change.kind == CLAIM:
                 self.claims[uid(change.manifest)] = change.manifest
             return
-        self.seen.pop((change.kind, change.key), None)
+        self.last_manifests.pop((change.kind, change.key), None)
         if before is not None:
             self.claims.pop(uid(before), None)
 
@@ -178,7 +178,7 @@ class Truth:
         if lost and status(before).get("dataState") == DIRTY:
             yield Violation(4, f"claim/{key} was dirty and lost its volume")
         if claim_is_bound(after) and not claim_is_bound(before):
-            volume = self.seen.get((VOLUME, str(spec(after)["volumeName"])))
+            volume = self.last_manifests.get((VOLUME, str(spec(after)["volumeName"])))
             reference = None if volume is None else claim_of(volume)
             if volume is not None and (reference or {}).get("uid") != uid(after):
                 yield Violation(1, f"claim/{key} was bound to a volume that does not point back")
@@ -207,7 +207,7 @@ class Truth:
 _NAMES = re.compile(r"\S*[/0-9]\S*")
 
 
-def told(violations: Sequence[Violation]) -> list[str]:
+def texts(violations: Sequence[Violation]) -> list[str]:
     return [f"{it.invariant}: {it.what}" for it in violations]
 
 
@@ -255,18 +255,18 @@ class RunObserver:
             found: int = connection.exec_driver_sql("SELECT position FROM log_head").scalar_one()
         return found
 
-    def look(self, commits: int) -> list[Violation]:
+    def check(self, commits: int) -> list[Violation]:
         """Checks what holds at any moment, if anything was written since the last check."""
         place = commits, self.place.version
         if place == self._last_place:
             return []
         self._last_place = place
         with self.database.read() as connection:
-            violations = self.lookout.look(connection, at_rest=False)
+            violations = self.lookout.check(connection, at_rest=False)
             violations += overtaken(connection, self.lookout.states)
         if self._truth is not None:
             violations = [it for it in violations if it.invariant not in LATE_ABROAD]
-            violations += self._truth.look(self.lookout.states, self.place.theirs)
+            violations += self._truth.check(self.lookout.states, self.place.theirs)
         return violations
 
     def has_moved(self, since: int) -> bool:
@@ -291,7 +291,7 @@ class RunObserver:
 
     def check_at_rest(self, system: System | None, now: int) -> list[Violation]:
         with self.database.read() as connection:
-            violations = self.lookout.look(connection, at_rest=True)
+            violations = self.lookout.check(connection, at_rest=True)
         violations += integrity(self.database)
         fresh = fresh_picture(self.database)
         if system is not None:

@@ -63,14 +63,14 @@ class Schedule:
         return replace(self, choices=tuple(choices))
 
 
-def dump_schedule(schedule: Schedule, *, found: Sequence[str] = (), guards_off: Sequence[str] = ()) -> str:
+def dump_schedule(schedule: Schedule, *, violations: Sequence[str] = (), guards_off: Sequence[str] = ()) -> str:
     """As a file for `--schedule` and the regression tests; `found`: what it showed when it was saved."""
     head: dict[str, Any] = {"drill": "sim", "where": schedule.where}
     head |= {} if schedule.seed is None else {"seed": schedule.seed}
     head |= {} if schedule.stepwise else {"stepwise": False}
     head |= {"drafts": True} if schedule.drafts else {}
     head |= {"guards-off": list(guards_off)} if guards_off else {}
-    head |= {"found": list(found)} if found else {}
+    head |= {"found": list(violations)} if violations else {}
     head["schedule"] = [str(choice) for choice in schedule.choices]
     return yaml.safe_dump(head, sort_keys=False, width=110)
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
 from volsched.lab.drills.report import DrillReport, count_double_binds, count_leaks
 from volsched.lab.faults import CHANCES
-from volsched.lab.simulation.invariants import shape, told
+from volsched.lab.simulation.invariants import shape, texts
 from volsched.lab.simulation.process_lives import CRASH, SLEEP
 from volsched.lab.simulation.processes import OURS, THEIRS, Slate
 from volsched.lab.simulation.schedule import PLACES, Schedule, ScheduleChoice, Where
@@ -351,7 +351,7 @@ def _some(slate: Slate, first: int, last: int, temper: Temper | None, guards: Gu
         tally.runs += 1
         tally.counts += verdict.counts
         if verdict.violations:
-            tally.failed[seed] = told(verdict.violations)
+            tally.failed[seed] = texts(verdict.violations)
     tally.core_seconds = time.process_time() - began
     return tally
 
@@ -371,7 +371,7 @@ def cut_down(schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> tuple[RunVer
 
         small = schedule.of(shrunk(schedule.choices, fails))
         again = play(slate, small, guards=guards)
-        return verdict, SeedFailure(small, told(again.violations), again.notes, len(schedule.choices))
+        return verdict, SeedFailure(small, texts(again.violations), again.notes, len(schedule.choices))
     finally:
         slate.close()
 
@@ -390,7 +390,7 @@ def report_of(tally: Tally, *, name: str = "sim", about: str = "") -> DrillRepor
         double_binds=count_double_binds(violations),
         leaked=count_leaks(violations),
         lost_pods=sum("nobody tries any more" in it for it in violations),
-        asked=ASKED,
+        checked_invariants=ASKED,
         violations=violations,
         facts={
             "runs": f"{tally.runs:,}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
-from volsched.lab.simulation.actors import made
+from volsched.lab.simulation.actors import new_objects
 from volsched.lab.simulation.invariants import RunObserver
 from volsched.lab.simulation.process_lives import Lives
 from volsched.lab.simulation.processes import (
@@ -41,7 +41,7 @@ def calm_down(run: "Simulation") -> list[Violation]:
     lives, watching = run.lives, run.watching
     lives.heal()
     run.mishaps.clear()
-    for array in (run.given.inside, run.given.outside):
+    for array in (run.surroundings.inside, run.surroundings.outside):
         for name in array.volume_names():
             array.finish(name)
     if run.place.line is not None:
@@ -49,16 +49,16 @@ def calm_down(run: "Simulation") -> list[Violation]:
     with lives.aside():
         run.place.write(run.place.others.uncordon)
     lives.born = {who: life for who, life in lives.born.items() if not who.endswith(SECOND_ONES)}
-    violations, still, since = watching.look(lives.commits), 0, lives.now
+    violations, still, since = watching.check(lives.commits), 0, lives.now
     for _ in range(ROUNDS):
-        if violations or run.found:
+        if violations or run.violations:
             return violations
         before, abroad = watching.lookout.position, _head_abroad(run)
         with lives.aside():
             run.place.write(run.place.others.give_up_stuck_pods)
         lives.now += QUIET[still]
         _round(run, everybody=still == len(QUIET) - 1)
-        violations = watching.look(lives.commits) + watching.too_many_plans(since)
+        violations = watching.check(lives.commits) + watching.too_many_plans(since)
         still = 0 if watching.has_moved(before) or _head_abroad(run) != abroad else still + 1
         if still == len(QUIET):
             due, still = watching.deadline(), 0
@@ -86,7 +86,7 @@ def _round(run: "Simulation", *, everybody: bool) -> None:
             continue
         run.step(ScheduleChoice("step", who))
         for _ in range(DRAINING):
-            if not run.given.bell.waiting or run.found:
+            if not run.surroundings.bell.waiting or run.violations:
                 break
             run.step(ScheduleChoice("step", "worker-1"))
     for who in THEIRS[where]:
@@ -120,13 +120,13 @@ class Simulation:
     schedule: Schedule
     guards: Guards = ALL_GUARDS
     counts: Counter[str] = field(default_factory=Counter)
-    found: list[Violation] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     at: int = 0
     """How many choices were taken."""
     mishaps: list[str] = field(default_factory=list)
     place: SimulatedPlace = field(init=False)
-    given: RunSurroundings = field(init=False)
+    surroundings: RunSurroundings = field(init=False)
     lives: Lives = field(init=False)
     watching: RunObserver = field(init=False)
     _ids: int = 0
@@ -135,7 +135,7 @@ class Simulation:
         database = self.slate.wiped()
         self.lives = Lives(self.counts, self._sleep)
         self.place = place_of(self.schedule, database, self.lives.clock, self._new_id, self.lives.fate)
-        self.given = RunSurroundings(
+        self.surroundings = RunSurroundings(
             partial(self.slate.another, lambda: self.lives.now, drafts=self.schedule.drafts),
             self.lives.clock,
             self._new_id,
@@ -143,34 +143,34 @@ class Simulation:
             line=self.place.line,
             stepwise=self.schedule.stepwise,
         )
-        for array in (self.given.inside, self.given.outside):
+        for array in (self.surroundings.inside, self.surroundings.outside):
             array.mishap = self._mishap
-        self.lives.begin(self.given)
+        self.lives.begin(self.surroundings)
         self.watching = RunObserver(database, self.place)
 
     def play(self) -> RunVerdict:
         with _armed(self.lives.reached):
-            while not self.found and self._play_next():
+            while not self.violations and self._play_next():
                 pass
             steps = self.at
-            if not self.found:
-                self.found += calm_down(self)
+            if not self.violations:
+                self.violations += calm_down(self)
         with self.watching.database.read() as connection:
             head = read_head(connection)
         self.counts["events"] = head.position
-        return RunVerdict(self.found, self.counts, steps, head.hash.hex(), self.notes)
+        return RunVerdict(self.violations, self.counts, steps, head.hash.hex(), self.notes)
 
     def step(self, choice: ScheduleChoice) -> str:
         """One step of a process of ours; an error that was not injected is a violation."""
         note, broken = self.lives.step(choice, self.at)
         if broken is not None:
-            self.found.append(Violation(7, f"{choice.who}: {type(broken).__name__}: {broken}"))
+            self.violations.append(Violation(7, f"{choice.who}: {type(broken).__name__}: {broken}"))
         return note
 
     def _sleep(self, choices: int) -> None:
         """A process sleeps at some place; the schedule continues for so long."""
         for _ in range(choices):
-            if self.found or not self._play_next():
+            if self.violations or not self._play_next():
                 return
 
     def _play_next(self) -> bool:
@@ -180,14 +180,14 @@ class Simulation:
         self.at += 1
         self.notes.append("")
         self.notes[line] = f"{choice}  # {self._play(choice) or 'nothing to do'}"
-        self.found += self.watching.look(self.lives.commits)
+        self.violations += self.watching.check(self.lives.commits)
         return True
 
     def _play(self, choice: ScheduleChoice) -> str:
         where = self.schedule.where
         match choice.verb:
             case "create":
-                return self._write(lambda: self.place.others.create_all(made(choice)))
+                return self._write(lambda: self.place.others.create_all(new_objects(choice)))
             case "step" if choice.who in THEIRS[where]:
                 return self._write(lambda: self.place.step_theirs(choice))
             case "step" if choice.who in OURS[where]:
@@ -230,7 +230,7 @@ class Simulation:
         return "done" if done else ""
 
     def _mishandle(self, choice: ScheduleChoice) -> str:
-        waiting = self.given.bell.waiting
+        waiting = self.surroundings.bell.waiting
         if not waiting:
             return ""
         which = choice.number("pick") % len(waiting)

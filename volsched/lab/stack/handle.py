@@ -90,7 +90,7 @@ class Stack:
         """Start a detached supervisor on the definition that `prepare` wrote."""
         if self.running:
             raise AlreadyRunningError(f"a stack runs in {self.directory} already")
-        before = self.seen()
+        before = self.published()
         with (self.directory / "supervisor.log").open("ab") as log:
             supervisor = subprocess.Popen(
                 [sys.executable, "-m", "volsched.lab.stack.run", str(self.directory)],
@@ -105,32 +105,32 @@ class Stack:
 
         def started() -> bool:
             """What the last supervisor published says nothing about this one."""
-            if self.seen() == before and supervisor.poll() is not None:
+            if self.published() == before and supervisor.poll() is not None:
                 raise NotReadyError(complaint())
-            return self.seen() != before
+            return self.published() != before
 
         self._wait(started, READY_SECONDS, complaint)
 
-    def seen(self) -> Published | None:
+    def published(self) -> Published | None:
         """What the supervisor published last; None if it has not published anything."""
         return read_published(self.directory)
 
-    def wait_ready(self, *, seconds: float = READY_SECONDS, look: Callable[[], None] = lambda: None) -> None:
+    def wait_ready(self, *, seconds: float = READY_SECONDS, on_wait: Callable[[], None] = lambda: None) -> None:
         """Until everything that should run is healthy. Raises NotReadyError with what is not, and why.
 
         `seconds`: the longest time without another one becoming healthy. `look` is called repeatedly meanwhile.
         """
 
         def settled() -> bool:
-            look()
-            seen = self.seen()
+            on_wait()
+            seen = self.published()
             return self.running and seen is not None and process_of(seen.supervisor) is not None and seen.settled
 
         self._wait(settled, seconds, self.complaint)
 
     def complaint(self) -> str:
         """What keeps the stack from being ready, one line each."""
-        states = self.seen()
+        states = self.published()
         if not self.running or states is None:
             return f"no supervisor runs in {self.directory}; see {self.directory / 'supervisor.log'}"
         late = [it for it in states.instances if it.condition not in (*SETTLED, Condition.STOPPED)]
@@ -143,7 +143,7 @@ class Stack:
         def ended() -> bool:
             """Repeated for another supervisor: one that is only starting has not published its pid."""
             nonlocal supervisor
-            seen = self.seen()
+            seen = self.published()
             if seen is not None and seen.supervisor != supervisor and send(seen.supervisor, signal.SIGTERM):
                 supervisor = seen.supervisor
             # It lets go of the directory a moment before its process is gone, and nothing may be left of it.
@@ -160,7 +160,7 @@ class Stack:
 
     def instances(self, name: str) -> list[ServiceState]:
         """The instances that a name means. Raises StackError if there are none."""
-        seen = self.seen()
+        seen = self.published()
         instances = [it for it in seen.instances if name in (it.name, it.service)] if seen else []
         if not instances:
             known = ", ".join(it.name for it in self.definition.services)
@@ -225,7 +225,7 @@ class Stack:
         return f": {late.health or 'see its log'}"
 
     def _healthy(self, name: str) -> bool:
-        seen = self.seen()
+        seen = self.published()
         return seen is not None and any(it.name == name and it.condition in SETTLED for it in seen.instances)
 
     def _wait(self, condition: Callable[[], bool], seconds: float, complaint: Callable[[], str]) -> None:
@@ -238,7 +238,7 @@ class Stack:
             time.sleep(LOOK_SECONDS)
 
     def _ended_and_healthy(self) -> tuple[int, int]:
-        seen = self.seen()
+        seen = self.published()
         conditions = [it.condition for it in seen.instances] if seen else []
         return conditions.count(Condition.STOPPED), sum(it in SETTLED for it in conditions)
 
@@ -262,6 +262,6 @@ def rolling(stack: Stack, names: Iterable[str]) -> Iterable[Callable[[], bool]]:
 def _renewed(stack: Stack, before: ServiceState, kill_at: float) -> bool:
     if time.monotonic() >= kill_at and before.process is not None:
         send(before.process, signal.SIGKILL, group=True)
-    seen = stack.seen()
+    seen = stack.published()
     now = next((it for it in seen.instances if it.name == before.name), None) if seen else None
     return now is not None and now.condition in SETTLED and now.process not in (None, before.process)

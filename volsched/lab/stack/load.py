@@ -211,20 +211,20 @@ def outcome(
 ) -> LoadOutcome:
     """The outcome of a load that has ended; waits for pods under way while their number decreases."""
     waiting = Patience(patience)
-    while (left := lost(database, load.sent)) and not waiting.is_over(left):
+    while (left := lost_pods(database, load.sent)) and not waiting.is_over(left):
         time.sleep(10 * LOOK_SECONDS)
     return LoadOutcome(
         pods=load.sent,
         seconds=seconds,
         restarts=restarts,
-        lost=lost(database, load.sent),
+        lost=lost_pods(database, load.sent),
         doubled=doubled(database),
         broken=broken(database),
         retries=load.client.failures,
     )
 
 
-def lost(database: Database, sent: int) -> int:
+def lost_pods(database: Database, sent: int) -> int:
     """Not sent minus bound: a pod whose answer got lost is bound too, and would hide a lost one."""
     pods = tables.pods
     asked = select(func.count(), func.count(pods.c.node)).select_from(pods)

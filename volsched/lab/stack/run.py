@@ -64,7 +64,7 @@ def _locked(descriptor: int, how: int) -> bool:
 def supervise(
     directory: Path,
     *,
-    told: Callable[[Line], None] = lambda _: None,
+    on_line: Callable[[Line], None] = lambda _: None,
     cleaned: Callable[[list[tuple[int, str]]], None] = lambda _: None,
     changed: Callable[[Supervisor], None] = lambda _: None,
 ) -> None:
@@ -77,7 +77,7 @@ def supervise(
     with alone(directory):
         cleaned(clean(directory, read_definition(directory / "stack.json")))
         supervisor = Supervisor(directory)
-        merger = Merger(directory / "logs", told)
+        merger = Merger(directory / "logs", on_line)
         woken = threading.Event()
 
         def ask(*_: object) -> None:
@@ -91,7 +91,7 @@ def supervise(
             _repeat(supervisor, merger, woken, changed)
         finally:
             supervisor.stop()
-            merger.told = lambda _: None
+            merger.on_line = lambda _: None
             _repeat(supervisor, merger, woken, lambda _: None)
             for number, handler in before.items():
                 signal.signal(number, handler)

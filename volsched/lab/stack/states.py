@@ -211,7 +211,7 @@ class Merger:
     """Follows the files of a directory; a `step(now)` appends new complete lines to the merged file."""
 
     directory: Path
-    told: Callable[[Line], None] = lambda _: None
+    on_line: Callable[[Line], None] = lambda _: None
     _read: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -229,7 +229,7 @@ class Merger:
             with merged.open("a", encoding="utf-8") as out:
                 out.writelines(f"{it.at}\t{it.instance}\t{it.text}\n" for it in lines)
         for line in lines:
-            self.told(line)
+            self.on_line(line)
         return len(lines)
 
     def _files(self) -> list[Path]:

@@ -59,7 +59,7 @@ class Instance:
     identity: Identity | None = None
     restarts: int = 0
     exit_code: int | None = None
-    told: str = ""
+    health: str = ""
     retry_at: int = 0
     _process: "subprocess.Popen[bytes] | None" = None
     _started_at: int = 0
@@ -84,7 +84,7 @@ class Instance:
         return self._process is not None
 
     @property
-    def seen(self) -> ServiceState:
+    def state(self) -> ServiceState:
         return ServiceState(
             name=self.name,
             service=self.service.name,
@@ -92,7 +92,7 @@ class Instance:
             process=self.identity,
             restarts=self.restarts,
             exit_code=self.exit_code,
-            health=self.told,
+            health=self.health,
         )
 
     def start(self, service: StackService, now: int, *, count: int, path: tuple[str, ...]) -> None:
@@ -113,12 +113,12 @@ class Instance:
             return
         self.identity = identify(self._process.pid)
         self._started_at, self._kill_at, self._failures = now, None, 0
-        self._check_at, self.told = now, ""
+        self._check_at, self.health = now, ""
         self.condition = Condition.STARTING if service.health or service.once else Condition.HEALTHY
 
     def step(self, now: int) -> int:
         """Check its state; 0 if nothing has changed."""
-        before = (self.condition, self.identity, self.told)
+        before = (self.condition, self.identity, self.health)
         if self._process is not None:
             code = self._process.poll()
             if code is not None:
@@ -127,7 +127,7 @@ class Instance:
                 self._signal(signal.SIGKILL)
             elif self._kill_at is None:
                 self._ask_health(now)
-        return int((self.condition, self.identity, self.told) != before)
+        return int((self.condition, self.identity, self.health) != before)
 
     def stop(self, now: int) -> None:
         """Ask it to end; SIGKILL follows after its grace period."""
@@ -155,7 +155,7 @@ class Instance:
         self.restarts += 1
         self.retry_at = now + back_off(self._short_lives)
         self.condition = Condition.BACKING_OFF
-        self.told = f"ended with {code}"
+        self.health = f"ended with {code}"
 
     def _ask_health(self, now: int) -> None:
         health = self.service.health
@@ -173,11 +173,11 @@ class Instance:
             return
         self._end_check()
         if code == 0:
-            self.condition, self.told, self._failures = Condition.HEALTHY, "", 0
+            self.condition, self.health, self._failures = Condition.HEALTHY, "", 0
         else:
             self._failures += 1
             lines = self._check_output.read_text(errors="replace").strip().splitlines()
-            self.told = lines[-1] if lines and code is not None else "no answer in time" if code is None else ""
+            self.health = lines[-1] if lines and code is not None else "no answer in time" if code is None else ""
             if self.condition is Condition.HEALTHY and self._failures >= health.retries:
                 self.condition = Condition.UNHEALTHY
         slowly = self.condition is Condition.HEALTHY and self._failures == 0
@@ -188,7 +188,7 @@ class Instance:
         try:
             return self._spawn(health.command, said)
         except (FileNotFoundError, PermissionError) as error:
-            self.told = f"{health.command[0]}: cannot be started: {error.strerror}"
+            self.health = f"{health.command[0]}: cannot be started: {error.strerror}"
             return None
 
     @property
@@ -328,7 +328,7 @@ class Supervisor:
         self._publish_at = now + PUBLISH_EVERY
         publish(
             self.directory,
-            Published(supervisor=self._myself, instances=tuple(it.seen for it in self.instances)),
+            Published(supervisor=self._myself, instances=tuple(it.state for it in self.instances)),
         )
 
     def _read_again(self) -> None:

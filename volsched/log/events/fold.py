@@ -70,7 +70,7 @@ class BindingState(NamedTuple):
 
 class AttemptState(NamedTuple):
     version: int
-    data: Data
+    made: Data
     first_at: int
     last_at: int
     decided_at: int
@@ -206,7 +206,7 @@ def _attempt(_: State | None, version: int, _position: int, at: int, data: Data)
 def _repeat(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
     if not isinstance(state, AttemptState):
         raise FoldError("an attempt is repeated before it is made")
-    return AttemptState(version, state.data, state.first_at, at, data["decided_at"], state.times + 1)
+    return AttemptState(version, state.made, state.first_at, at, data["decided_at"], state.times + 1)
 
 
 def _fail(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
@@ -214,8 +214,8 @@ def _fail(state: State | None, version: int, _position: int, at: int, data: Data
     if not isinstance(state, AttemptState):
         raise FoldError("an attempt fails before it is made")
     failure = {"at": at} | {name: it for name, it in data.items() if name != "message"}
-    detail = {**state.data["detail"], "message": data["message"], "failure": failure}
-    return state._replace(version=version, data={**state.data, "outcome": "failed", "detail": detail})
+    detail = {**state.made["detail"], "message": data["message"], "failure": failure}
+    return state._replace(version=version, made={**state.made, "outcome": "failed", "detail": detail})
 
 
 def _issue(_: State | None, version: int, _position: int, _at: int, data: Data) -> State:

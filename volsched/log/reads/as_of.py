@@ -69,7 +69,7 @@ class AsOf:
         return [
             (id_, state)
             for id_, state in self.every(ATTEMPT)
-            if isinstance(state, AttemptState) and state.data["pod"] == pod
+            if isinstance(state, AttemptState) and state.made["pod"] == pod
         ]
 
     def notices_about(self, about: str) -> list[Mapping[str, object]]:

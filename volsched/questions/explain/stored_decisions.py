@@ -32,11 +32,11 @@ class PodAttempt:
 
     @property
     def outcome(self) -> str:
-        return str(self.state.data["outcome"])
+        return str(self.state.made["outcome"])
 
     @property
     def node(self) -> str | None:
-        return self.state.data.get("node")
+        return self.state.made.get("node")
 
 
 def attempts_at(connection: Connection, pod: str, *, position: int, uid: str | None = None) -> list[PodAttempt]:
@@ -57,7 +57,7 @@ def last_attempt(
     """The last attempt, and, if it found a node, its binding; None where there was no attempt."""
     if not attempts:
         return None
-    last, result = attempts[0], attempts[0].state.data
+    last, result = attempts[0], attempts[0].state.made
     detail = result["detail"]
     answer: dict[str, Any] = {
         "attempt": last.id,
@@ -92,8 +92,8 @@ def repeated_failures(attempts: Sequence[PodAttempt]) -> dict[str, Any] | None:
     failures = [it for it in ended if it.outcome == FAILED]
     groups: dict[tuple[Any, ...], list[PodAttempt]] = {}
     for it in failures:
-        details = it.state.data["detail"]["failure"]
-        groups.setdefault((it.node, it.state.data["detail"]["message"], details.get("words")), []).append(it)
+        details = it.state.made["detail"]["failure"]
+        groups.setdefault((it.node, it.state.made["detail"]["message"], details.get("words")), []).append(it)
     return {
         "times": len(failures),
         "since": rfc3339(_failed_at(failures[-1])),
@@ -104,7 +104,7 @@ def repeated_failures(attempts: Sequence[PodAttempt]) -> dict[str, Any] | None:
 
 def _group(attempts: Sequence[PodAttempt]) -> dict[str, Any]:
     """The same failure on the same node, the latest first."""
-    detail = attempts[0].state.data["detail"]
+    detail = attempts[0].state.made["detail"]
     failure = detail["failure"]
     return {
         "node": attempts[0].node,
@@ -118,7 +118,7 @@ def _group(attempts: Sequence[PodAttempt]) -> dict[str, Any]:
 
 
 def _failed_at(attempt: PodAttempt) -> int:
-    return int(attempt.state.data["detail"]["failure"]["at"])
+    return int(attempt.state.made["detail"]["failure"]["at"])
 
 
 def _binding(connection: Connection, id_: str, position: int) -> dict[str, Any] | None:
@@ -183,7 +183,7 @@ def why_pod(connection: Connection, pod: str, *, position: int, node: str | None
     attempts = attempts_at(connection, pod, position=position)
     if not attempts:
         return None
-    of_last_pod = [it for it in attempts if it.state.data["pod_uid"] == attempts[0].state.data["pod_uid"]]
+    of_last_pod = [it for it in attempts if it.state.made["pod_uid"] == attempts[0].state.made["pod_uid"]]
     item = _item(of_last_pod[0].id, of_last_pod[0].state) | {"failing": repeated_failures(of_last_pod)}
     return item if node is None else item | {"asked": node, "verdict": verdict(item, node)}
 
@@ -218,7 +218,7 @@ def _state(row: Row[Any]) -> AttemptState:
 
 
 def _item(id_: str, state: AttemptState) -> Item:
-    detail, attempt = state.data["detail"], state.data
+    detail, attempt = state.made["detail"], state.made
     failure = detail.get("failure")
     return {
         "attempt": id_,

@@ -389,14 +389,14 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     ATTEMPT: (
         NAME,
-        Column("POD", _of_attempt(lambda it, _: _pod_name(it.data["pod"]))),
-        Column("OUTCOME", _of_attempt(lambda it, _: str(it.data["outcome"]))),
-        Column("NODE", _of_attempt(lambda it, _: value_text(it.data.get("node")))),
+        Column("POD", _of_attempt(lambda it, _: _pod_name(it.made["pod"]))),
+        Column("OUTCOME", _of_attempt(lambda it, _: str(it.made["outcome"]))),
+        Column("NODE", _of_attempt(lambda it, _: value_text(it.made.get("node")))),
         Column("COUNT", _of_attempt(lambda it, _: str(it.times))),
         Column("LAST SEEN", _of_attempt(lambda it, now: age(it.last_at, now)), ages=True),
-        Column("MESSAGE", _of_attempt(lambda it, _: value_text(it.data["detail"].get("message")))),
+        Column("MESSAGE", _of_attempt(lambda it, _: value_text(it.made["detail"].get("message")))),
         Column("DECIDED AT", _of_attempt(lambda it, _: str(it.decided_at)), wide=True),
-        Column("DECIDER", _of_attempt(lambda it, _: str(it.data["decider"])), wide=True),
+        Column("DECIDER", _of_attempt(lambda it, _: str(it.made["decider"])), wide=True),
     ),
 }
 """Noun → its columns, in kubectl's order; ours come last."""

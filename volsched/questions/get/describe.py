@@ -80,7 +80,7 @@ def _object_parts(view: StoreView, named: Named, key: str, state: ObjectState) -
     parts |= _related_objects(view, named.noun, key, state)
     parts["bindings"] = [binding_document(id_, it) for id_, it in reversed(bindings)]
     if named.noun == "pod":
-        attempts = [it for it in view.attempts_of(key) if it[1].data["pod_uid"] == own_uid]
+        attempts = [it for it in view.attempts_of(key) if it[1].made["pod_uid"] == own_uid]
         parts["attempts"] = [attempt_document(id_, it) for id_, it in reversed(attempts)]
     notices = [it for it in view.notices_about(f"{named.title}/{key}") if _is_about(it, own_uid)]
     stored = {str(metadata(it).get("name", "")) for it in notices}

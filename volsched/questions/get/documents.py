@@ -17,7 +17,7 @@ def as_manifest(noun: str, key: str, state: State) -> dict[str, Any]:
     if isinstance(state, BindingState):
         return _our_manifest("Binding", key, state.plan["pod"], state.planned_at, binding_document(key, state))
     if isinstance(state, AttemptState):
-        return _our_manifest("Attempt", key, state.data["pod"], state.first_at, attempt_document(key, state))
+        return _our_manifest("Attempt", key, state.made["pod"], state.first_at, attempt_document(key, state))
     assert isinstance(state, ObjectState)
     kind = KIND_OF_NOUN[noun]
     return {"apiVersion": kind.api_version, "kind": kind.name, **versioned(state)}
@@ -56,7 +56,7 @@ def binding_document(id_: str, state: BindingState) -> dict[str, Any]:
 
 
 def attempt_document(id_: str, state: AttemptState) -> dict[str, Any]:
-    attempt = state.data
+    attempt = state.made
     document = {
         "id": id_,
         "pod": attempt["pod"],
@@ -132,7 +132,7 @@ def namespace_of(key: str, state: State) -> str:
     if isinstance(state, BindingState):
         return str(state.plan["pod"]).rpartition("/")[0]
     if isinstance(state, AttemptState):
-        return str(state.data["pod"]).rpartition("/")[0]
+        return str(state.made["pod"]).rpartition("/")[0]
     return key.rpartition("/")[0]
 
 
