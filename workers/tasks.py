@@ -45,7 +45,7 @@ def bind_pod() -> None:
 
 @app.task(name=wake_up_name(TELL))
 def tell() -> None:
-    """Tell pods and claims of a foreign cluster."""
+    """Write conditions and events of pods and claims of a foreign cluster."""
     _run(lambda it: _drain(it, TELL))
 
 

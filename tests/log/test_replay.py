@@ -96,7 +96,7 @@ NEVER_WRITTEN = [
     ("volume/c", 3, "VolumeFreed", '{"binding":"b"}', "an object that is not there is freed"),
     ("binding/z", 1, "LegMoved", '{"leg":0,"state":"x","open":true}', "a binding is moved before it is planned"),
     ("binding/b1", 4, "LegMoved", '{"leg":7,"state":"x","open":true}', "leg 7 is moved of a binding that has 1"),
-    ("attempt/z", 1, "AttemptRepeated", '{"decided_at":1}', "an attempt is repeated before it is made"),
+    ("attempt/z", 1, "AttemptRepeated", '{"decided_at":1}', "an attempt is repeated before it is recorded"),
     ("volume/z", 1, "VolumeCreated", "{}", "the event cannot follow what was before: 'patch'"),
     ("volume/z", 1, "VolumeCreated", '{"patch":"text"}', "the event cannot follow what was before"),
     ("volume/z", 1, "VolumeCreated", "{", "the event cannot follow what was before: unexpected end"),

@@ -89,7 +89,8 @@ def test_an_invented_token_is_found(database: Database) -> None:
         hash=bytes(32),
     )
     assert [str(it) for it in verify(database).findings] == [
-        f'tokens "root", column id: nobody issued the token: the log does not know it (expected nothing, got {ID})'
+        'tokens "root", column id: the token was never issued: the log has no event of it '
+        f"(expected nothing, got {ID})"
     ]
 
 

@@ -215,13 +215,13 @@ def _mirror(
     yield _gauges("volsched_mirror_version", "The version up to which a kind is known.", "kind", versions)
     yield _gauges(
         "volsched_mirror_gaps",
-        "Times that a kind had to be listed again, since the store was made.",
+        "Times that a kind had to be listed again, since the store was created.",
         "kind",
         dict(Counted(it.kind for it in known_gaps)),
     )
     yield _gauges(
         "volsched_mirror_drift",
-        "Times that a kind differed from the cluster and stayed so, since the store was made.",
+        "Times that a kind differed from the cluster and stayed so, since the store was created.",
         "kind",
         dict.fromkeys(cursors, 0) | Counted(drifted),
     )
@@ -316,7 +316,7 @@ def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
     )
     yield _counter(
         "volsched_provisioning_failures",
-        "How often a provisioner failed to make a volume.",
+        "How often a provisioner failed to create a volume.",
         "class",
         tally.failed_provisionings,
     )

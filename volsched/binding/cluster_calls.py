@@ -110,7 +110,7 @@ def note_nomination(nominated: dict[str, str], states: dict[str, State]) -> None
 def write_notice(
     cluster: Cluster, data: Mapping[str, Any], state: State | None, now: int, *, name: str, instance: str
 ) -> None:
-    """Tell a pod or a claim. That an object is gone, or an event is refused, is nothing to retry for."""
+    """Write the condition and the event about a pod or claim. A missing object or refused event is not retried."""
     manifest = state.manifest if isinstance(state, ObjectState) else None
     condition = None if manifest is None else condition_of(data, manifest, rfc3339(now))
     try:

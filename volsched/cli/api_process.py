@@ -54,7 +54,7 @@ Begin = Callable[[ExitStack, Failed], Callable[[], None]]
 
 
 def require_server() -> None:
-    """Raise ModuleNotFoundError, which says what to install, before a base install creates a store in vain."""
+    """Raise ModuleNotFoundError, which says what to install, before a base install creates a useless store."""
     import_module("uvicorn")
 
 

@@ -102,7 +102,7 @@ def write(text: str) -> None:
 
 
 def print_documents(form: Form, document: Any, before: int = 0) -> None:
-    """Print a JSON or YAML document, `before` of which were printed already; a terminal gets JSON in colours."""
+    """Print a JSON or YAML document, after `before` others; a terminal gets JSON in colours."""
     if form is Form.yaml:
         # Imported here: a table needs no YAML.
         from volsched.kube.manifest_reader import dump_manifests

@@ -1,6 +1,6 @@
 """The grace period of a deleted pod: only a pod with a node is waited for.
 
-Until then the pod exists, with the time of its end; its node agent deletes it for good, with no grace period left.
+Until then the pod exists, with the time of its end; then its node agent deletes it finally.
 Objects of other kinds have no grace period: they are deleted at once, or with their last finalizer.
 """
 

@@ -66,9 +66,9 @@ class _Candidate:
 
 
 class UnknownFields(Enum):
-    """Of which objects a refusal names the fields that their kind does not have."""
+    """For which objects a refusal lists fields that their kind does not have."""
 
-    UNTOLD = auto()
+    UNREPORTED = auto()
     OF_REFUSED = auto()
     OF_ALL = auto()
 
@@ -155,18 +155,18 @@ def load_manifests(
     source: str,
     namespace: str = "",
     skipped: Skipped | None = None,
-    unknown: UnknownFields = UnknownFields.UNTOLD,
+    unknown: UnknownFields = UnknownFields.UNREPORTED,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Loaded]:
     """Every object of the input, in its order; raises ManifestError and nothing else.
 
-    `namespace` is that of objects which name none. `progress` hears how many objects were read, of how many.
+    Objects without a namespace get `namespace`. `progress` is called with the numbers of objects read and in all.
 
-    `skipped` takes note of what is no object of ours; without it, that is an error like any other. Then it is for
-    the caller to see to objects that stand there twice (`newest`).
+    `skipped` collects documents that are no objects of ours; without it, they are errors. With it, the
+    caller has to resolve objects that the input holds twice (`newest`).
 
-    Unknown fields refuse no input: who writes objects refuses them, who reads warns. `unknown` says of which
-    objects they are named where the input is refused anyway.
+    Unknown fields do not refuse an input here: writers of objects refuse them, readers warn. `unknown` says
+    for which objects they are listed when the input is refused for another reason.
     """
     loaded: list[Loaded] = []
     judged: list[_Judged] = []

@@ -177,7 +177,7 @@ def archived_files(connection: Connection) -> list[str]:
 
 def archives_text(connection: Connection) -> str:
     """The archives for a message: with a daily one there are hundreds."""
-    files = archived_files(connection) or ["a file that nobody noted"]
+    files = archived_files(connection) or ["a file that the store does not name"]
     if len(files) <= MOST_NAMED:
         return "; ".join(files)
     return f"{files[0]}; {len(files) - 2} more, which volsched verify names; {files[-1]}"

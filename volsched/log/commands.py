@@ -138,12 +138,12 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a transaction has come to: the basis of what may follow in it."""
+    """The state of a transaction after its commands: what a continuation starts from."""
 
     bindings: Collection[str]
-    """The bindings that may be carried on."""
+    """Bindings that may be continued."""
     effects: Sequence[tuple[NewEffect, int]]
-    """Their effects that were queued and not tried yet, each with the position of the event that queued it."""
+    """Their queued effects that no worker has tried, each with the position of the event that queued it."""
     events: Sequence[Event]
     """Since the last call."""
     states: States

@@ -132,7 +132,7 @@ def passed_to(scan: Scan, actor: str, events: Sequence[Event]) -> list[Event]:
 class _Passed:
     events: list[Event]
     examined: int = 0
-    """How many events of the batch were looked at."""
+    """How many events of the batch were examined."""
 
 
 def _conflict(message: str, stream: str, field: str, wanted: int, have: int) -> ConflictError:
@@ -149,10 +149,10 @@ def decide(
     react: Reaction,
     go_on: Continuation | None,
 ) -> list[Outcome]:
-    """One outcome for each command; the batch has what all of them have come to.
+    """One outcome per command; the batch collects the events and states of all of them.
 
-    What follows is decided too: commands are decided, their reactions follow, and again, until nothing follows any
-    more. The same events as in one transaction after the other, with one commit.
+    Reactions to these events, and reactions to the reactions, are decided too, until there are none left. The
+    events are the same as in one transaction after the other, with one commit.
     """
     load(database, connection, batch, (stream for command in commands for stream in _streams(command)))
     guards.load_recent(database, connection, commands)

@@ -65,21 +65,21 @@ def make_draft(
 @dataclass(frozen=True, slots=True)
 class Draft:
     head: Head
-    """Of the snapshot."""
+    """The head that the snapshot was read at."""
     start: int
-    """The position that its own follow."""
+    """Its own events follow this position."""
     commands: Sequence[Command]
     batch: Batch
     guards: PreconditionGuards
-    """As they were read."""
+    """As read with the snapshot."""
     outcomes: Sequence[Outcome]
 
     def settled(
         self, database: Database, connection: Connection, head: Head
     ) -> tuple[Batch, Callable[[], list[Outcome]]] | None:
-        """The batch behind this head, which is locked, and its outcomes, for whom the lock need not wait.
+        """The batch after this locked head, and a function that computes its outcomes once the lock is released.
 
-        None: it has to be decided again.
+        None: the commands must be decided again.
         """
         if head.at > self.batch.now + CARRIED_US:
             return None

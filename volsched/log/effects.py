@@ -54,7 +54,7 @@ MAX_ATTEMPTS = 8
 FIRST_BACKOFF_US = 500_000
 LONGEST_BACKOFF_US = 300_000_000
 MAX_ERROR_CHARS = 4_000
-LENGTH_UNTOLD_US = 30_000_000
+DEFAULT_LENGTH_US = 30_000_000
 """The length of a lease whose writer (an older program) did not record it: the default of that setting."""
 LEASE_RAN_OUT = "The lease of the last attempt ran out: its worker died, hung, or took too long."
 
@@ -394,7 +394,7 @@ def _abandoned(
         name: LeaseTerm(
             stamp=(row.fence, row.lease_until),
             until=row.lease_until,
-            length=LENGTH_UNTOLD_US if row.lease_length is None else row.lease_length,
+            length=DEFAULT_LENGTH_US if row.lease_length is None else row.lease_length,
             session=row.lease_session,
         )
         for name, row in rows.items()

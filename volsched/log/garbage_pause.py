@@ -32,7 +32,7 @@ def collector_resting() -> Iterator[None]:
 
 
 def collect_seldom() -> None:
-    """For a long-running process: its present objects stay for good, and new ones die young.
+    """For a long-running process: its present objects stay, and most new ones are freed soon.
 
     Every full collection walks a picture of 50,000 volumes, and by default one happens every few hundred pods. Of
     new objects, too, most that survive stay: the picture grows, and each collection would walk what the last one

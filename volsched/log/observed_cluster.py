@@ -28,14 +28,14 @@ PROJECTION = "(projection)"
 """A row among the cursors: it is the fingerprint of what is kept of an object."""
 ATTACHED, GAP, RESTORED, DRIFT = "ClusterAttached", "MirrorGap", "ClusterRestored", "MirrorDrift"
 MOST_SILENT = 180 * SECOND
-"""Without a word of a kind: a quiet one is heard of by bookmarks, at least every two minutes."""
+"""Without a report on a kind: bookmarks arrive at least every two minutes, also for one that does not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownCursor:
     cursor: int
     heard_at: int
-    """When the cluster was last heard of this kind, in microseconds; it may have been a few seconds later."""
+    """When the cluster last reported on this kind, in microseconds; it may have been a few seconds later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def note(type_: str, data: Mapping[str, Any], *, actor: str) -> Command:
 
 
 def attached_cluster(connection: Connection) -> Mapping[str, Any] | None:
-    """Of which cluster the store is the mirror: `uid`, `version`, `url` and `mode`; None: of none."""
+    """Which cluster the store mirrors: `uid`, `version`, `url` and `mode`; None: of none."""
     for event in reversed(read_stream(connection, OBSERVED_CLUSTER)):
         if event.type == ATTACHED:
             data: Mapping[str, Any] = orjson.loads(event.data)
@@ -123,7 +123,7 @@ def note_projection(database: Database, fingerprint: int, now: int) -> None:
 
 
 def note_cursors(database: Database, cursors: Mapping[str, tuple[int, int]]) -> None:
-    """Kind → cursor, and when it was last heard of."""
+    """Kind → cursor, and the time of the last report."""
     with database.write_beside_log() as connection:
         rows = [(kind, *known) for kind, known in cursors.items()]
         database.dialect.upsert(connection, _cursors, rows)

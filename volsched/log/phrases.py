@@ -1,6 +1,6 @@
 """Event data at rest: phrases that almost every observed object has are stored as one character each.
 
-A cluster tells the same few forms of claims, volumes, attachments and pods all day, and most of their text is
+A cluster reports the same few forms of claims, volumes, attachments and pods all day, and most of their text is
 names of fields. Values stay as they are: a search of the file finds what is in it. A packed text is a JSON string:
 reports that look into the column with the database's own JSON functions find nothing there, and do not fail.
 

@@ -33,7 +33,7 @@ _notices = tables.notices
 def report_failures(
     database: Database, connection: Connection, batch: Batch, *, actor: str, since: int = 0
 ) -> None:
-    """For every decision that this transaction gives up: keep the reason with its attempt, and tell the pod."""
+    """For every decision that this transaction gives up: store the reason with its attempt, and on the pod."""
     failures = list(_failures(batch, since))
     if not failures:
         return

@@ -358,9 +358,9 @@ class NodeAgent:
             return
         node = self._scenes.node(name)
         for attachment in to_detach(attachments, node, self._scenes.volumes_in_use(name)):
-            yield self._detaching(attachment, name, node, now)
+            yield self._detach_command(attachment, name, node, now)
 
-    def _detaching(self, attachment: VolumeAttachment, name: str, node: Node | None, now: int) -> Command:
+    def _detach_command(self, attachment: VolumeAttachment, name: str, node: Node | None, now: int) -> Command:
         stream = stream_of(ATTACHMENT, attachment.meta.name)
 
         def outdated(event: Event) -> str | None:

@@ -92,7 +92,7 @@ class Controller:
     _resync_at: int = 0
     """0: everything is synced, because we have just begun to lead."""
     _restless: dict[Key, None] = field(default_factory=dict)
-    """Claims and volumes that are not at rest."""
+    """Claims and volumes that still change."""
     _turns: Iterator[Key] = field(default_factory=lambda: iter(()))
     _operations: Operations = field(init=False)
     _keeper: Keeper = field(init=False)
@@ -218,7 +218,7 @@ class Controller:
         return [(kind, key) for kind in (CLAIM, VOLUME) for key in self._caches.keys(kind)]
 
     def _due_for_resync(self) -> list[Key]:
-        """All that is not at rest, and some of the others in turn."""
+        """All objects that still change, and some of the others in turn."""
         resting = list(islice(self._turns, TURN))
         if not resting:
             self._turns = iter(self._everything())

@@ -296,7 +296,7 @@ class Operations:
                 if not self._call(running, request, now):
                     return moves
             elif isinstance(request, StoreCall):
-                requests.append((running, self._storing(request, now, lease)))
+                requests.append((running, self._store_command(request, now, lease)))
                 return moves
             else:
                 running.fail(SyncError(f"{type(request).__name__} is not for operations"))
@@ -368,14 +368,14 @@ class Operations:
 
     # --- the store --------------------------------------------------------------------------------------
 
-    def _storing(self, request: StoreCall, now: int, lease: LeaseProof) -> Command:
+    def _store_command(self, request: StoreCall, now: int, lease: LeaseProof) -> Command:
         return store_command(request, uid=self.new_uid, actor=self.owner, lease=lease, now=now)
 
     def _execute(self, requests: Sequence[tuple[_Running, Command]], now: int) -> bool:
         """All in one transaction; False: we no longer lead."""
         news = [notice for notice in self._notices if self.throttle.is_news(notice, now)]
         self._notices.clear()
-        commands = [*(self._telling(notice, now) for notice in news), *(command for _, command in requests)]
+        commands = [*(self._notice_command(notice, now) for notice in news), *(command for _, command in requests)]
         try:
             outcomes = execute(self.database, commands, now=now)
         except Exception:
@@ -409,7 +409,7 @@ class Operations:
             running.versions_read[stream_of(request.kind, request.key)] = version_of(stored)
         running.answer(reply_to(request, stored))
 
-    def _telling(self, notice: Notice, now: int) -> Command:
+    def _notice_command(self, notice: Notice, now: int) -> Command:
         return door.notice(
             notice.kind, notice.key, door.controller(self.owner, now),
             uid=notice.uid, type_=notice.type, reason=notice.reason,

@@ -42,7 +42,7 @@ class GatePatience:
         ]
         for key, _ in late:
             del self._waiting[key]
-        execute(self.database, [self._giving_up(key, uid) for key, uid in late], now=now)
+        execute(self.database, [self._give_up_command(key, uid) for key, uid in late], now=now)
         return len(late)
 
     def next_due(self) -> int | None:
@@ -57,7 +57,7 @@ class GatePatience:
         elif self._waiting.get(key, ("", 0))[0] != pod.meta.uid:
             self._waiting[key] = (pod.meta.uid, now)
 
-    def _giving_up(self, key: str, uid: str) -> Command:
+    def _give_up_command(self, key: str, uid: str) -> Command:
         reason = f"no node was found for its volumes within {self.patience_seconds} s"
 
         def decide(states: States) -> Decision:

@@ -30,7 +30,7 @@ from volsched.scheduling.rules.status import AttemptError, Code, Status
 from volsched.scheduling.rules.volume_filter import assume_pod_volumes, not_ready
 from volsched.scheduling.unschedulable import (
     ReportedReason,
-    claims_worth_asking,
+    claims_to_roll_back_for,
     refusal_report,
     repetition,
     request_rollbacks,
@@ -104,12 +104,12 @@ class Scheduler:
                 else:
                     refused.append(decided)
             # Before the plans: a claim with a rollback request cannot be planned in the same step.
-            untold = self._write_reports(refused, now)
+            unreported = self._write_reports(refused, now)
             if planned:
                 reach("scheduler.decided")
                 self._commit(planned, now)
                 reach("scheduler.planned")
-            self._put_aside(refused, untold, now)
+            self._put_aside(refused, unreported, now)
             self._put_off(put_off, now)
         except Exception:
             # Whether it was committed is unknown. Remove what was only imagined; the log decides, and all of these
@@ -205,7 +205,7 @@ class Scheduler:
         """Store the reason, and request a rollback of claims if that helps; repeated answers are only counted."""
         decided_at, before, said = self.picture.world.position, self._reported.get(pod.key), message_of(decision)
         index = self.picture.index
-        wanted = claims_worth_asking(index, pod, said, avoid=avoid)
+        wanted = claims_to_roll_back_for(index, pod, said, avoid=avoid)
         requests = request_rollbacks(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
         if before is not None and before.message == said and not before.is_due(now):
             return _Refused(pod, decision, before, True, [self._again(before, decided_at), *requests])
@@ -215,7 +215,7 @@ class Scheduler:
             known = replace(before, computed_at=now)
             return _Refused(pod, decision, known, True, [self._again(before, decided_at), *requests])
         reasons = ReportedReason(pod.meta.uid, self.new_id(), said, claims, now)
-        telling = refusal_report(
+        report = refusal_report(
             pod,
             decision,
             id_=reasons.attempt,
@@ -225,7 +225,7 @@ class Scheduler:
             now=now,
             keeps=bool(avoid),
         )
-        return _Refused(pod, decision, reasons, False, [telling, *requests])
+        return _Refused(pod, decision, reasons, False, [report, *requests])
 
     def _again(self, told: ReportedReason, decided_at: int) -> Command:
         return repetition(told, actor=self.owner, decided_at=decided_at)
@@ -235,25 +235,25 @@ class Scheduler:
         outcomes = iter(
             execute(self.database, [command for entry in refused for command in entry.commands], now=now)
         )
-        untold: set[str] = set()
+        unreported: set[str] = set()
         for entry in refused:
-            key, (telling, *asking) = entry.pod.key, islice(outcomes, len(entry.commands))
-            if isinstance(telling, Exception):
-                untold.add(key)
+            key, (report, *requests) = entry.pod.key, islice(outcomes, len(entry.commands))
+            if isinstance(report, Exception):
+                unreported.add(key)
                 _log.warning(
-                    'why pod "%s" found no node could not be recorded, and is tried again: %s', key, telling
+                    'why pod "%s" found no node could not be recorded, and is tried again: %s', key, report
                 )
-            for outcome in asking:
+            for outcome in requests:
                 if isinstance(outcome, Exception):
                     # Decided again at the pod's next attempt.
-                    _log.warning('a claim was not asked back for pod "%s": %s', key, outcome)
-        return frozenset(untold)
+                    _log.warning('the rollback of a claim was not requested for pod "%s": %s', key, outcome)
+        return frozenset(unreported)
 
-    def _put_aside(self, refused: Sequence[_Refused], untold: frozenset[str], now: int) -> None:
+    def _put_aside(self, refused: Sequence[_Refused], unreported: frozenset[str], now: int) -> None:
         for entry in refused:
             key = entry.pod.key
             self._hear(now)
-            if key in untold:
+            if key in unreported:
                 # Forget an attempt that was not stored; otherwise the next one would only be counted.
                 self._reported.pop(key, None)
                 self.queue.failed(key, now, awaited=key not in self._unreported)

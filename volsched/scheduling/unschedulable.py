@@ -89,13 +89,13 @@ def refusal_report(
         )  # fmt: skip
         is_foreign = origin_version(state) is not None and state.assumed is None
         return Decision(
-            events=tuple(events), effects=(_telling(pod, decision, id_, message),) if is_foreign else ()
+            events=tuple(events), effects=(_notice_effect(pod, decision, id_, message),) if is_foreign else ()
         )
 
     return Command(actor=actor, streams=(attempt_event.stream, pod_stream, notice), decide=decide)
 
 
-def _telling(pod: Pod, decision: Attempt, id_: str, message: str) -> NewEffect:
+def _notice_effect(pod: Pod, decision: Attempt, id_: str, message: str) -> NewEffect:
     """Autoscalers act on the condition that kube-scheduler would write: reason Unschedulable."""
     return notice_effect(
         id_, kind="Pod", key=pod.key, uid=pod.meta.uid, type_="Warning", reason=FAILED_SCHEDULING, message=message,
@@ -106,7 +106,7 @@ def _telling(pod: Pod, decision: Attempt, id_: str, message: str) -> NewEffect:
 # Rollback requests for claims that keep a pod from running, at a limited rate.
 
 
-def claims_worth_asking(
+def claims_to_roll_back_for(
     index: Index, pod: Pod, refusal: str, *, avoid: Collection[str] = frozenset()
 ) -> tuple[str, ...]:
     """The pod's claims to roll back, in name order. The index simulates whether it would help."""
@@ -143,7 +143,7 @@ def request_rollbacks(world: World, pod: Pod, claims: Sequence[str], *, actor: s
         ]  # fmt: skip
     if last and last > rfc3339(now - SECONDS_BETWEEN * SECOND):
         return []
-    marks = [_marking(world, pod, claim, actor) for claim in claims]
+    marks = [_rollback_mark(world, pod, claim, actor) for claim in claims]
     said = door.notice(
         "Pod", pod.key, door.controller(actor, now),
         uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=rollback_requested(claims),
@@ -157,7 +157,7 @@ def _is_foreign(world: World, claim: str) -> bool:
     return isinstance(state, ObjectState) and origin_version(state) is not None
 
 
-def _marking(world: World, pod: Pod, claim: str, actor: str) -> Command:
+def _rollback_mark(world: World, pod: Pod, claim: str, actor: str) -> Command:
     """Refused if the claim has changed since the decision: the next cycle decides again."""
     stream = f"claim/{claim}"
     mark = door.edit(stream, {"metadata": {"annotations": {ROLLBACK: pod.meta.uid}}}, actor=actor)

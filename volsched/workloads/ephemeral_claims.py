@@ -91,7 +91,7 @@ class EphemeralClaims:
             versions = {stream: state.version}
             yield pod, door.together(write.command, precondition=Precondition(versions=versions))
         for message in lacks.refusals:
-            yield pod, self._telling(pod, message, now)
+            yield pod, self._notice_command(pod, message, now)
 
     def _existing(self, stream: str) -> Iterator[tuple[str, Claim]]:
         for claim in self._claims.get(stream, ()):
@@ -105,13 +105,13 @@ class EphemeralClaims:
         outcomes = execute(self.database, [command for _, command in wanted], now=now)
         # Any other refusal means that something has changed: the log shows what, and the pod is examined again.
         invalid = [
-            self._telling(pod, str(outcome), now)
+            self._notice_command(pod, str(outcome), now)
             for (pod, _), outcome in zip(wanted, outcomes, strict=True)
             if isinstance(outcome, InvalidError | UndecodableError)
         ]
         execute(self.database, invalid, now=now)
 
-    def _telling(self, pod: Pod, message: str, now: int) -> Command:
+    def _notice_command(self, pod: Pod, message: str, now: int) -> Command:
         return door.notice(
             "Pod", pod.key, door.controller(self.owner, now),
             uid=pod.meta.uid, type_="Warning", reason=FAILED_BINDING, message=message,

@@ -115,9 +115,9 @@ class GarbageCollector:
                 continue
             strangers = [owner for owner in owners(state.manifest) if not was_here(owner)]
             if strangers:
-                yield self._keeping(stream, state, strangers[0], now)
+                yield self._keep_command(stream, state, strangers[0], now)
             else:
-                yield self._collecting(stream, state, now)
+                yield self._collect_command(stream, state, now)
 
     def _ending_commands(self, stream: str, state: ObjectState, now: int) -> Iterator[Command]:
         manifest, author = state.manifest or {}, door.controller(self.owner, now)
@@ -145,7 +145,7 @@ class GarbageCollector:
         with self.database.read() as connection:
             return any(life.uid == owner.uid for life in lives(connection, owner.stream))
 
-    def _collecting(self, stream: str, state: ObjectState, now: int) -> Command:
+    def _collect_command(self, stream: str, state: ObjectState, now: int) -> Command:
         kind = KIND_OF_NOUN[noun_and_key(stream)[0]].name
         delete = door.delete_unchanged(kind, state, door.controller(self.owner, now), grace=self.grace).command
         manifest = state.manifest or {}
@@ -157,7 +157,7 @@ class GarbageCollector:
         streams = (*delete.streams, *(owner.stream for owner in owners(manifest)))
         return Command(actor=self.owner, streams=tuple(dict.fromkeys(streams)), decide=decide)
 
-    def _keeping(self, stream: str, state: ObjectState, owner: Owner, now: int) -> Command:
+    def _keep_command(self, stream: str, state: ObjectState, owner: Owner, now: int) -> Command:
         kind, manifest = KIND_OF_NOUN[noun_and_key(stream)[0]].name, state.manifest or {}
         return door.notice(
             kind, key_of(kind, manifest), door.controller(self.owner, now), uid=uid(manifest), type_="Warning",
@@ -220,11 +220,11 @@ class Expiry:
         with self.database.read() as connection:
             # Every query returns the remembered notices again; there are few in a batch.
             old = old_notices(connection, before=now - self.keep.notices, limit=2 * EXPIRY_BATCH)
-        commands = list(self._deleting((f"notice/{it.key}" for it in old), now))[:EXPIRY_BATCH]
+        commands = list(self._delete_commands((f"notice/{it.key}" for it in old), now))[:EXPIRY_BATCH]
         execute(self.database, commands, now=now)
         return len(commands)
 
-    def _deleting(self, streams: Iterable[str], now: int) -> Iterator[Command]:
+    def _delete_commands(self, streams: Iterable[str], now: int) -> Iterator[Command]:
         for stream in streams:
             state = living(self.world.states, stream)
             if state is not None and state.manifest is not None and not self._is_remembered(stream):

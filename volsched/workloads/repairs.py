@@ -147,7 +147,7 @@ class StaleNodes:
         for stream, state in due.items():
             # A held claim is examined again when it is released: that changes the claim.
             if stream not in taken:
-                yield stream, self._removing(stream, state, now)
+                yield stream, self._removal_command(stream, state, now)
 
     def _claims_in_use(self, due: dict[str, ObjectState]) -> set[str]:
         """Claims that an open binding holds, or that have a volume; one scan for all of them."""
@@ -163,11 +163,11 @@ class StaleNodes:
                 taken |= {it for it in candidates if it is not None and is_volume_for(volume, claims[it])}
         return taken
 
-    def _removing(self, stream: str, state: ObjectState, now: int) -> Command:
+    def _removal_command(self, stream: str, state: ObjectState, now: int) -> Command:
         claim = state.manifest or {}
         node = self._promised[stream].partition("/")[2]
         if self.is_foreign:
-            return self._removing_there(stream, state, node)
+            return self._foreign_removal_command(stream, state, node)
         said = door.notice(
             CLAIM, key_of(CLAIM, claim), door.controller(self.owner, now),
             uid=uid(claim), type_="Normal", reason=REMOVED, message=removed(node),
@@ -177,7 +177,7 @@ class StaleNodes:
         write = door.update(CLAIM, without_selected_node(claim), door.controller(self.owner, now), expected=state)
         return door.together(write.command, said, precondition=Precondition(versions={stream: state.version}))
 
-    def _removing_there(self, stream: str, state: ObjectState, node: str) -> Command:
+    def _foreign_removal_command(self, stream: str, state: ObjectState, node: str) -> Command:
         claim = state.manifest or {}
         removal = unselect_effect(claim, node)
         notice = notice_effect(

@@ -125,7 +125,7 @@ class StatefulSets:
             else:
                 continue
             message = pod_failure_notice(pod, set_.meta.name, why)
-            notices.append(self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True))
+            notices.append(self._notice_command(set_, "Warning", FAILED_CREATE, message, now, once=True))
         execute(self.database, notices, now=now)
 
     def _forget(self, stream: str) -> None:
@@ -137,11 +137,14 @@ class StatefulSets:
         self, stream: str, state: ObjectState, set_: StatefulSet, step: SetStep, now: int
     ) -> Iterator[tuple[str, Command]]:
         precondition = Precondition(versions={stream: state.version})
-        for command in self._revising(set_, step, now):
+        for command in self._revision_commands(set_, step, now):
             yield "", door.together(command, precondition=precondition)
         for planned in step.make:
             for replica in _apart(planned):
-                yield replica.name, door.together(*self._making(set_, replica, now), precondition=precondition)
+                yield (
+                    replica.name,
+                    door.together(*self._creation_commands(set_, replica, now), precondition=precondition),
+                )
         for name in step.remove:
             pod = living(self.world.states, f"pod/{set_.meta.namespace}/{name}")
             if pod is not None:
@@ -149,10 +152,10 @@ class StatefulSets:
                     "Pod", pod, door.controller(self.owner, now), grace=self.grace
                 ).command
                 message = pod_notice("Delete", name, set_.meta.name)
-                notice = self._telling(set_, "Normal", DELETED, message, now)
+                notice = self._notice_command(set_, "Normal", DELETED, message, now)
                 yield name, door.together(delete, notice, precondition=precondition)
         for message in step.blocked:
-            yield "", self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True)
+            yield "", self._notice_command(set_, "Warning", FAILED_CREATE, message, now, once=True)
         # Last: it gives the set a new version, and everything before has the seen version as precondition.
         manifest: Manifest = state.manifest or {}
         kept = {**status(manifest), **step.status}
@@ -160,7 +163,7 @@ class StatefulSets:
             author, wanted = door.controller(self.owner, now), {**manifest, "status": kept}
             yield "", door.update("StatefulSet", wanted, author, expected=state, status=True).command
 
-    def _revising(self, set_: StatefulSet, step: SetStep, now: int) -> Iterator[Command]:
+    def _revision_commands(self, set_: StatefulSet, step: SetStep, now: int) -> Iterator[Command]:
         author, namespace = door.controller(self.owner, now), set_.meta.namespace
         if step.new_revision is not None:
             yield door.create(REVISION, step.new_revision, author, uid=self.new_uid()).command
@@ -170,7 +173,7 @@ class StatefulSets:
             if (revision := living(self.world.states, f"revision/{namespace}/{name}")) is not None:
                 yield door.delete_unchanged(REVISION, revision, author).command
 
-    def _making(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
+    def _creation_commands(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
         manifests = [("PersistentVolumeClaim", it) for it in replica.claims]
         if replica.pod is not None:
             manifests.append(("Pod", replica.pod))
@@ -182,9 +185,9 @@ class StatefulSets:
             name, owner = manifest["metadata"]["name"], set_.meta.name
             is_pod = kind == "Pod"
             message = pod_notice("Create", name, owner) if is_pod else claim_notice(name, replica.name, owner)
-            yield self._telling(set_, "Normal", CREATED, message, now)
+            yield self._notice_command(set_, "Normal", CREATED, message, now)
 
-    def _telling(
+    def _notice_command(
         self, set_: StatefulSet, type_: str, reason: str, message: str, now: int, *, once: bool = False
     ) -> Command:
         return door.notice(

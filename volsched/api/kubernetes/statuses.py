@@ -1,4 +1,4 @@
-"""Answers that are not objects: Kubernetes' `Status`, with the code and the reason that its clients act upon."""
+"""Answers that are not objects: Kubernetes' `Status`, with the code and the reason that its clients act on."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -198,7 +198,7 @@ class WatchStream:
             )
 
     def _open(self, stream: ByteStream, seeks: int, *, is_fresh: bool) -> bool:
-        """Opening counts as heard only with a cursor that came from a list just now: another may be too old."""
+        """Opening counts as a report only with a cursor that came from a list just now: another may be too old."""
         with self._changed:
             if self._is_over(seeks):
                 return False

@@ -205,14 +205,14 @@ def _attempt(_: State | None, version: int, _position: int, at: int, data: Data)
 
 def _repeat(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
     if not isinstance(state, AttemptState):
-        raise FoldError("an attempt is repeated before it is made")
+        raise FoldError("an attempt is repeated before it is recorded")
     return AttemptState(version, state.made, state.first_at, at, data["decided_at"], state.times + 1)
 
 
 def _fail(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
     """The attempt's binding failed. When it was decided, and how often, does not change."""
     if not isinstance(state, AttemptState):
-        raise FoldError("an attempt fails before it is made")
+        raise FoldError("an attempt fails before it is recorded")
     failure = {"at": at} | {name: it for name, it in data.items() if name != "message"}
     detail = {**state.made["detail"], "message": data["message"], "failure": failure}
     return state._replace(version=version, made={**state.made, "outcome": "failed", "detail": detail})

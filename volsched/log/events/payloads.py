@@ -175,7 +175,7 @@ class CursorGap(Payload):
     before: int | None
     after: int
     since: int | None
-    """When the kind was last heard of before, in microseconds."""
+    """The time of the previous report on the kind, in microseconds."""
     reason: str
 
 

@@ -22,7 +22,7 @@ from volsched.log.events.fold import BindingState, LeaseState, State, TokenState
 from volsched.log.events.streams import BINDING, LEASE, TOKEN
 from volsched.log.tokens import all_tokens, differences
 
-NEVER_ISSUED = "nobody issued the token: the log does not know it"
+NEVER_ISSUED = "the token was never issued: the log has no event of it"
 NOT_ISSUED_SO = "the token is not what the log says"
 NO_FINGERPRINT = (
     "{names}: issued by an earlier program, so the log cannot show that the hash is still the one that was issued;"
@@ -32,7 +32,7 @@ NO_ISSUE = (
     "{names}: archived by an earlier program, and what they may do is no longer in the log; they let nobody in "
     "until they are revoked and issued again; verify --archive FILE proves the rows"
 )
-EPOCH_USED = "the log tells of a later epoch: whoever held it before could act again"
+EPOCH_USED = "the log has a later epoch: an earlier holder could act again"
 NO_KEY = "{count} idempotency results of commands that leave no key in the log: not compared"
 NO_BINDING = "the log has no reservation of that result"
 OTHER_RESULT = "the result is not what the log says"

@@ -172,7 +172,7 @@ def volume_being_deleted(volume: str) -> str:
 
 
 # Why a volume that was released is not returned, after its name.
-RETURN_BEING_DELETED = "is being deleted; make a new one when it is gone"
+RETURN_BEING_DELETED = "is being deleted; create a new one when it is gone"
 RETURN_BOUND = "is Bound: its claim has it; delete the claim first, if its data is not needed"
 
 

@@ -1,4 +1,4 @@
-"""The pools of pods that want a node, how a pod moves between them, and which pods a change may help."""
+"""The pools of pods that wait for a node, how a pod moves between them, and which pods a change may help."""
 
 import heapq
 from collections.abc import Hashable, Iterator, Sequence
@@ -113,7 +113,7 @@ class Queue:
         )
 
     def offer(self, pod: Pod, now: int) -> None:
-        """The pod wants a node: it is new, was changed, or is back from a failed binding."""
+        """The pod needs a node: it is new, was changed, or is back from a failed binding."""
         entry = self._entry_of(pod)
         if entry is None:
             # A node has just rejected it; the cause may take a moment to go away.

@@ -119,10 +119,10 @@ def mode_not_set(class_name: str) -> str:
 
 # Claims of a pod that are bound where it cannot run.
 GAVE_UP_REMEDY = (
-    "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "
-    "data you need, or add a volume where the others are (volsched explain pod says what is missing)"
+    "the rollback of claims was requested five times and the pod still finds no node; delete the pod, or a claim "
+    "that holds no data you need, or add a volume where the others are (volsched explain pod says what is missing)"
 )
 
 
 def rollback_requested(claims: Iterable[str]) -> str:
-    return f"asked back {', '.join(claims)}: bound where this pod cannot run, and still empty"
+    return f"requested the rollback of {', '.join(claims)}: bound where this pod cannot run, and still empty"
