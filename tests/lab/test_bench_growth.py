@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from volsched.cli.app import app
-from volsched.lab.bench.figure_history import append_history
-from volsched.lab.bench.growth import exponent, with_exponents
+from volsched.lab.bench.figure_history import append_history, exponent, with_exponents
 from volsched.lab.bench.peer_libraries import EVENTS, WORK
 from volsched.lab.bench.peers import NOT_INSTALLED, READS, Clocks, bench_peers
 from volsched.lab.bench.plot import svg

@@ -23,9 +23,8 @@ from volsched.questions.audit.orphans import orphans
 from volsched.questions.audit.parameters import Orphans
 from volsched.questions.claims.data_state import claim_data
 from volsched.questions.claims.half_bound import in_flight
-from volsched.questions.claims.handovers import handovers
+from volsched.questions.claims.handlers import PROVEN, handovers, uses
 from volsched.questions.claims.parameters import ClaimDataParameters, HalfBoundParameters
-from volsched.questions.claims.uses import PROVEN, uses
 from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import ObjectParameters, WindowParameters
 from volsched.questions.status.handlers import status

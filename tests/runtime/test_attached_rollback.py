@@ -11,7 +11,7 @@ from volsched.binding.rules.safe_release import REASONS, SafeRow
 from volsched.kube.meta import BINDING_STAMP, FENCE, SELECTED_NODE
 from volsched.lab.storage_players import claim_path, volume_path
 from volsched.questions.claims.data_state import NEVER_USED
-from volsched.questions.claims.retained_claims import retained
+from volsched.questions.claims.handlers import retained
 from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import PageParameters
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from volsched.kube.defaults import with_defaults
 from volsched.kube.display_text import counted
-from volsched.kube.documents import null_items, read_documents
-from volsched.kube.helm_output import helm_release
+from volsched.kube.documents import helm_release, null_items, read_documents
 from volsched.kube.kinds import KINDS, Kind, Manifest
 from volsched.kube.known_fields import unknown_field_hints, unknown_field_text, wrong_types
 from volsched.kube.object_values import Object

@@ -4,8 +4,8 @@ from typing import Any
 
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
-from volsched.api.questions.lists import EFFECTS
 from volsched.api.questions.models import CertainReason, Reason
+from volsched.api.questions.object_answers import EFFECTS
 from volsched.api.questions.operations import Context, OperationRequest
 from volsched.binding.recovery import Sweep
 from volsched.log.commands import ConflictError

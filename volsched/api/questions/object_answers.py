@@ -1,6 +1,7 @@
 """Answers with columns in the forms that clients request: whole, as a Table, or metadata alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from volsched.api.kubernetes import negotiation
@@ -61,3 +62,40 @@ def _rows(rows: Sequence[ObjectRow], request: "OperationRequest") -> list[dict[s
             entry["object"] = negotiation.partial(row.manifest(), request.wanted)
         entries.append(entry)
     return entries
+
+
+# Lists and single objects in the forms that clients request: their kinds and columns.
+
+
+# The resources of ours that kubectl can get.
+
+
+@dataclass(frozen=True, slots=True)
+class ListKind:
+    plural: str
+    singular: str
+    title: str
+    namespaced: bool = True
+    verbs: tuple[str, ...] = ("get", "list")
+    short: tuple[str, ...] = ()
+    subresources: Mapping[str, str] | None = None
+    """Its name → the kind of its request body."""
+
+
+EFFECTS = ListKind(
+    "effects", "effect", "Effect", namespaced=False, subresources={"retry": "Reason", "cancel": "Reason"}
+)
+RESERVATIONS = ListKind(
+    "reservations",
+    "reservation",
+    "Reservation",
+    verbs=("create", "delete", "patch", "get", "list"),
+    short=("rsv",),
+    subresources={"confirm": "Reservation", "renew": "Renewal"},
+)
+KINDS = (
+    ListKind("bindings", "binding", "Binding"),
+    ListKind("attempts", "attempt", "Attempt"),
+    EFFECTS,
+    RESERVATIONS,
+)

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from volsched.api.kubernetes.negotiation import JSON
-from volsched.api.questions.lists import KINDS, ListKind
+from volsched.api.questions.object_answers import KINDS, ListKind
 from volsched.api.questions.operations import BASE, GROUP, VERSION, Operation, Param
 from volsched.api.questions.routes import OPERATIONS
 from volsched.questions.map.answers import LogTimeline, VolumeMap

@@ -4,9 +4,8 @@ from sqlalchemy import Connection
 
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
-from volsched.api.questions.lists import RESERVATIONS
 from volsched.api.questions.models import Renewal, Reservation, ReservationPatch
-from volsched.api.questions.object_answers import object_answer
+from volsched.api.questions.object_answers import RESERVATIONS, object_answer
 from volsched.api.questions.operations import Context, OperationRequest
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError

@@ -1,7 +1,7 @@
 """What a foreign cluster's users and autoscalers see: a pod's condition, and events about pods and claims.
 
-Conditions and events of our own pods are written in the transaction of the decision. A foreign object is written by
-an effect, in a queue of its own behind all work that binds anything.
+Conditions and events of our own pods are written in the transaction of the decision. A foreign object is written
+by an effect, in a queue of its own behind all work that binds anything.
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.lab.bench.growth import SizeAxis
+from volsched.lab.bench.figure_history import SizeAxis
 from volsched.lab.bench.stories import FEWEST_VOLUMES, NODES, Story, ended_stories
 from volsched.log.database import Database
 from volsched.log.reads.event_audit import Window, position_since, window

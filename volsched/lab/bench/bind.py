@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from volsched.kube.storage import NO_PROVISIONER
-from volsched.lab.bench.growth import SizeAxis
+from volsched.lab.bench.figure_history import SizeAxis
 from volsched.lab.bench.log import bench_append, bytes_in_use, must
 from volsched.lab.bench.statement_count import counted
 from volsched.log.commands import Command

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, update
 
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
-from volsched.lab.bench.growth import SizeAxis, exponent
+from volsched.lab.bench.figure_history import SizeAxis, exponent
 from volsched.log import tables
 from volsched.log.batch import lock_head, place
 from volsched.log.commands import Command, Done, EffectDone, Precondition

@@ -14,7 +14,7 @@ from typing import Any
 
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME
 from volsched.kube.storage import NO_PROVISIONER
-from volsched.lab.bench.growth import SizeAxis
+from volsched.lab.bench.figure_history import SizeAxis
 from volsched.lab.bench.log import must
 from volsched.log.commands import Command
 from volsched.log.database import Database

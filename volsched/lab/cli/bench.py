@@ -13,7 +13,7 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.lab.bench.audit import AUDIT_AXIS, AuditRow, bench_audit
 from volsched.lab.bench.decide import ROWS, bench_decide
-from volsched.lab.bench.growth import with_exponents
+from volsched.lab.bench.figure_history import with_exponents
 from volsched.lab.bench.http import HTTP_ROWS, BenchMissingError, HttpLoadError, bench_http
 from volsched.lab.bench.idle import SETTLE_SECONDS, IdleBenchError, IdleRow, bench_idle
 from volsched.lab.bench.log import (

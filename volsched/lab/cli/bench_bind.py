@@ -14,7 +14,7 @@ import typer
 from volsched.cli.console import Exit, fail
 from volsched.lab.bench.bind import COUNTED, OVER_PODS, BindLoad, BindRow, bench_bind, workers
 from volsched.lab.bench.decide import CLAIM_COUNTS
-from volsched.lab.bench.growth import with_exponents
+from volsched.lab.bench.figure_history import with_exponents
 from volsched.lab.bench.processes import bench_bind_of_processes
 from volsched.lab.cli.bench_rows import BenchOutput, OutputOption, Server, print_rows, servers
 from volsched.log.database import Database

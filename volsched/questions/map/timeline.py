@@ -2,8 +2,8 @@
 
 from volsched.log.observed_cluster import known_cursors
 from volsched.log.reads.decision_audit import undone_bindings
+from volsched.log.reads.event_audit import log_curve, namespace_curve
 from volsched.log.reads.tail import read_head
-from volsched.log.reads.timeline import log_curve, namespace_curve
 from volsched.questions.context import QuestionContext
 from volsched.questions.history.moments import window_of
 from volsched.questions.map.answers import FailedBinding, LogTimeline

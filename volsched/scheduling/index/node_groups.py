@@ -11,10 +11,10 @@ from volsched.scheduling.index.node_sets import positions
 from volsched.scheduling.index.pod_query import Errand, PodQuery
 from volsched.scheduling.index.stock_ranks import Census, Estimate, Ranking, Stock, Worth
 from volsched.scheduling.index.volume_index import Facts, Few, Rooms, Shape, Sizes
+from volsched.scheduling.plugins.plugin import MAX_SCORE
 from volsched.scheduling.rules.profile import Profile, ScoringPolicy
 from volsched.scheduling.rules.scoring import (
     BEST_NEW_VOLUME,
-    MAX_SCORE,
     fit_score,
     new_volume_score,
     rounded_mean,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from volsched.kube.quantity import ZERO, Quantity
 from volsched.kube.storage import StorageCapacity
+from volsched.scheduling.plugins.plugin import MAX_SCORE
 from volsched.scheduling.rules.dynamic_volumes import PlannedVolume
 from volsched.scheduling.rules.profile import SPREAD, Profile, ScoringPolicy, ShapePoint
 from volsched.scheduling.rules.volume_filter import NodeAnswer
 
-MAX_SCORE = 100
 _SCALE = 10
 """Shape scores are 0..10, node scores 0..100."""
 
