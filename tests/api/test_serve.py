@@ -96,6 +96,8 @@ def test_the_api_of_an_attached_stack_writes_nothing_into_its_store(
     with command("serve", "api", "--db", str(store_file), home=tmp_path) as (_, url):
         refused = httpx.post(f"{url}{collection(node('n1'))}", json=node("n1"), timeout=HANG_SECONDS)
         assert (refused.status_code, "send it to the cluster itself" in refused.text) == (405, True)
+        verified = httpx.post(f"{url}/apis/volsched.io/v1/verify", json={}, timeout=HANG_SECONDS)
+        assert verified.status_code == 200, "a question, sent with POST because it may be long"
     with closing(open_database(f"sqlite:///{store_file}")) as database, database.read() as connection:
         assert read_head(connection).position == 0
 

@@ -72,6 +72,8 @@ class Case:
     """A part of why it is refused; None: it is accepted."""
     kept_by_controllers: bool = False
     """An unknown field: controllers copy it from what was admitted with it, and are not refused."""
+    not_applied: str = ""
+    """A part of why server-side apply alone refuses it, as a real server does."""
     reader: bool = False
     """A value of a wrong type: the reader of files reports it in its own words."""
     holds: Mapping[str, Any] = field(default_factory=dict)
@@ -99,7 +101,9 @@ CREATED = {
         holds=meta(finalizers=["x.io/mine", "kubernetes.io/pvc-protection"]),
     ),
     "bookkeeping of another server is dropped": Case(
-        data(meta(managedFields=[{"manager": "kubectl"}], selfLink="/x")), holds=meta(managedFields=None)
+        data(meta(managedFields=[{"manager": "kubectl"}], selfLink="/x")),
+        holds=meta(managedFields=None),
+        not_applied="metadata.managedFields must be nil",
     ),
     "volume reserved by name": Case(disk(spec(**ref("any")))),
     "volume of a claim that lives": Case(disk(spec(**ref("known", uid="uid-known")))),
@@ -164,7 +168,7 @@ CREATED = {
         ),
         "operator",
     ),
-    "bad binding mode": Case(but(CLASS, {"volumeBindingMode": "Later"}), "volumeBindingMode"),
+    "bad binding mode": Case(but(CLASS, {**meta(name="new"), "volumeBindingMode": "Later"}), "volumeBindingMode"),
     "no containers": Case(app_(spec(containers=[])), "spec.containers"),
     "too large": Case(data(meta(annotations={"a": "x" * 300_000})), "metadata.annotations"),
 }

@@ -6,16 +6,17 @@ the cluster: a process that decides accepts them. The extender itself refuses to
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
 from typing import Any
 
 from volsched.api.access.access_reviews import ACCESS, RULES, SELF
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.questions.operations import BASE
 from volsched.api.services import Services
+from volsched.questions.registry import every_question
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-_QUESTIONS = re.compile(r"/apis/volsched\.io/v1/(namespaces/[^/]+/)?(explain|simulate)")
-"""Questions that are sent with POST because they are long; they change nothing."""
 _ADVICE = frozenset({"/extender/filter", "/extender/prioritize", "/extender/preempt"})
 _BIND = "/extender/bind"
 _RESERVATIONS = re.compile(r"/apis/volsched\.io/v1/namespaces/[^/]+/reservations(/[^/]+(/renew)?)?")
@@ -25,6 +26,15 @@ REFUSAL = (
     "event ClusterAttached"
 )
 Message = MutableMapping[str, Any]
+
+
+@cache
+def _questions() -> "re.Pattern[str]":
+    """Questions that are sent with POST because they are long; they change nothing."""
+    paths = (
+        path for it in every_question() for route in it.routes if route.method == "POST" for path in route.paths
+    )
+    return re.compile("|".join(re.escape(BASE) + re.sub(r"\{\w+\}", "[^/]+", path) for path in paths))
 
 
 class ReadOnly:
@@ -51,4 +61,4 @@ def is_read(method: str, path: str) -> bool:
         return True
     if method != "POST":
         return False
-    return path in _ADVICE or path in (ACCESS, RULES, SELF) or _QUESTIONS.fullmatch(path) is not None
+    return path in _ADVICE or path in (ACCESS, RULES, SELF) or _questions().fullmatch(path) is not None
