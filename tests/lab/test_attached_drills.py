@@ -9,10 +9,11 @@ import pytest
 
 from tests.support.extent import FULL
 from volsched.kube.meta import BINDING_STAMP
+from volsched.lab import manifests
 from volsched.lab.drills.attached_drill import CARRIED_OUT_ATTACHED, play_attached
 from volsched.lab.drills.attached_scenario import AttachedPlay, attached_play, read_attached_step
 from volsched.lab.drills.cluster_oracle import ClusterHistory, ClusterSnapshot, at_rest
-from volsched.lab.drills.foreign_cluster import claim_object, local_volume, pod_object
+from volsched.lab.drills.foreign_cluster import pod_object
 from volsched.lab.drills.scenario import ATTACHED, DrillScenario, ScenarioError, process_drills
 from volsched.lab.faults import ATTACHED_STEPS
 from volsched.runtime.fault_points import POINTS
@@ -90,8 +91,8 @@ def placed(pod: Manifest, node: str) -> Manifest:
     return {**pod, "spec": {**pod["spec"], "nodeName": node}}
 
 
-VOLUME, OTHER = local_volume("v", "n1"), local_volume("w", "n2")
-CLAIM, POD = with_uid(claim_object("c")), with_uid(pod_object("p", ["c"]))
+VOLUME, OTHER = (manifests.local_volume(name, "2Gi", host) for name, host in (("v", "n1"), ("w", "n2")))
+CLAIM, POD = with_uid(manifests.claim("c", "1Gi")), with_uid(pod_object("p", ["c"]))
 FINE = (placed(POD, "n1"), bound(CLAIM, "v"), kept_for(VOLUME, "c", phase="Bound"))
 
 

@@ -179,7 +179,7 @@ class Scripted:
     def capacities(self) -> tuple[()]:
         return ()
 
-    def made(self) -> tuple[()]:
+    def volume_names(self) -> tuple[()]:
         return ()
 
     def discard(self, name: str) -> bool:  # noqa: ARG002

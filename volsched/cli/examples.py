@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, fail, stdout, table_of
-from volsched.cli.manifest_input import load_files
+from volsched.cli.manifest_input import load_inputs
 from volsched.cli.objects import submit_objects
 from volsched.cli.operator import Reason
 from volsched.cli.output import write
@@ -80,7 +80,7 @@ def apply_example(name: NameArgument, reason: Reason = None, db: Db = None) -> N
     file = _file(name)
     if file.suffix != ".yaml":
         fail(Exit.USAGE, f"{name} is a program, not a cluster; run: volsched example show {name} > {name}")
-    submit_objects(load_files([str(file)]), Verb.APPLY, reason, db)
+    submit_objects(load_inputs([str(file)]), Verb.APPLY, reason, db)
 
 
 def _file(name: str) -> Path:

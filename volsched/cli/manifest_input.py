@@ -106,10 +106,6 @@ def _without_kustomizations(
     return [item for item in inputs if item[0] not in kustomizations]
 
 
-def load_files(names: list[str]) -> list[Loaded]:
-    return load_inputs(names)
-
-
 def load_within(
     files: list[str] | None,
     kustomize: str | None,

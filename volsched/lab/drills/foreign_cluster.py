@@ -30,14 +30,6 @@ SMALL, LARGE = "2Gi", "20Gi"
 """The two volumes of a node in class scarce; each fits one of the two claims of a pod."""
 
 
-def local_volume(name: str, node: str, *, size: str = SMALL, class_name: str = LOCAL) -> Manifest:
-    return manifests.local_volume(name, size, node, class_name)
-
-
-def claim_object(name: str, *, size: str = "1Gi", class_name: str = LOCAL) -> Manifest:
-    return manifests.claim(name, size, class_name)
-
-
 def pod_object(name: str, claims: list[str]) -> Manifest:
     return manifests.pod(name, dict(zip(claims, claims, strict=True)), scheduler="volsched")
 
@@ -84,7 +76,11 @@ class ForeignCluster:
         last is provisioned."""
         local = [max(count - (count > 1), 1) for count in claims]
         self.create(
-            *(local_volume(f"{batch}-{number}-{it}", it) for number in range(sum(local)) for it in self.node_names)
+            *(
+                manifests.local_volume(f"{batch}-{number}-{it}", SMALL, it)
+                for number in range(sum(local))
+                for it in self.node_names
+            )
         )
         self._controller.offer()
         names = []
@@ -92,23 +88,21 @@ class ForeignCluster:
             names.append(f"{batch}-pod-{number}")
             wanted = [f"{names[-1]}-{it}" for it in range(count)]
             classes = [LOCAL] * local[number] + [NETWORK] * (count - local[number])
-            self.create(*(claim_object(it, class_name=of) for it, of in zip(wanted, classes, strict=True)))
+            self.create(*(manifests.claim(it, "1Gi", of) for it, of in zip(wanted, classes, strict=True)))
             self.create(pod_object(names[-1], wanted))
         return names
 
     def bring_scarce_volumes(self, batch: str, node: str) -> None:
         """One for each claim of a scarce pod, on this node alone."""
         for name, size in (("small", SMALL), ("large", LARGE)):
-            self.create(local_volume(f"{batch}-{name}-{node}", node, size=size, class_name=SCARCE))
+            self.create(manifests.local_volume(f"{batch}-{name}-{node}", size, node, SCARCE))
         self._controller.offer()
 
     def bring_scarce_pod(self, batch: str, node: str) -> str:
         """A pod with two claims, and one volume for each of them."""
         self.bring_scarce_volumes(batch, node)
         wanted = [f"{batch}-small", f"{batch}-large"]
-        self.create(
-            claim_object(wanted[0], class_name=SCARCE), claim_object(wanted[1], size="10Gi", class_name=SCARCE)
-        )
+        self.create(manifests.claim(wanted[0], "1Gi", SCARCE), manifests.claim(wanted[1], "10Gi", SCARCE))
         self.create(pod_object(f"{batch}-pod", wanted))
         return f"{batch}-pod"
 
@@ -120,14 +114,14 @@ class ForeignCluster:
 
     def give_away(self, volume: str, rival: str) -> bool:
         """Another scheduler prebinds a volume to a claim of its own; False where another writer was faster."""
-        self.create(claim_object(rival, class_name=spec(self.volume(volume))["storageClassName"]))
+        self.create(manifests.claim(rival, "1Gi", spec(self.volume(volume))["storageClassName"]))
         return self._prebind(volume, rival)
 
     def compete(self, batch: str, count: int) -> int:
         """Another scheduler takes volumes as ours does, the smallest by name first. Answers how many it got."""
         free = [name for name, it in self.snapshot().volumes.items() if _is_free(it, LOCAL)]
         wanted = [f"{batch}-rival-{number}" for number in range(count)]
-        self.create(*(claim_object(it) for it in wanted))
+        self.create(*(manifests.claim(it, "1Gi") for it in wanted))
         return sum(self._prebind(volume, it) for volume, it in zip(sorted(free), wanted, strict=False))
 
     def free_volume(self, name: str) -> None:
