@@ -1,7 +1,7 @@
 """Kubernetes' own storage components, played over HTTP write by write: the PV controller and a provisioner.
 
 The controller's four writes are separate steps, each made with the version in its cache, and the cache is as old
-as its owner leaves it (`look`). So a test can write between any two of them, or let the controller act on old
+as its owner leaves it (`refresh`). So a test can write between any two of them, or let the controller act on old
 news.
 A drill that needs no such precision calls `sync` again and again.
 """

@@ -270,7 +270,7 @@ def make_client_lease(database: Database, key: str, manifest: Mapping[str, Any],
 def replace_client_lease(
     database: Database, key: str, manifest: Mapping[str, Any], *, expected: int, rv: int
 ) -> bool:
-    """False where it is no longer at the version `seen`."""
+    """False where it is no longer at the version `expected`."""
     text = orjson.dumps(manifest).decode()
     query = update(_leases).where(_leases.c.key == key, _leases.c.rv == expected).values(rv=rv, manifest=text)
     with database.write() as connection:

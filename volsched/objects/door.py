@@ -123,7 +123,7 @@ def update(
 ) -> ObjectWrite:
     """Replace the object. A main update leaves the status alone, a status update everything else.
 
-    It is conditional on the manifest's resourceVersion, or on that of the object that was `seen`.
+    It is conditional on the manifest's resourceVersion, or on the version of the `expected` object.
     """
     wanted = manifest if expected is None else _at_version(manifest, expected)
     change = _Change(kind, key or key_of(kind, manifest), author, status, around)

@@ -118,7 +118,7 @@ class Stack:
     def wait_ready(self, *, seconds: float = READY_SECONDS, on_wait: Callable[[], None] = lambda: None) -> None:
         """Until everything that should run is healthy. Raises NotReadyError with what is not, and why.
 
-        `seconds`: the longest time without another one becoming healthy. `look` is called repeatedly meanwhile.
+        `seconds`: the longest time without another one becoming healthy. `on_wait` is called repeatedly meanwhile.
         """
 
         def settled() -> bool:

@@ -37,7 +37,7 @@ class UnfinishedError(PluginError):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Write the whole object if it is still at the manifest's resourceVersion. Answer: what is stored, `Held`."""
+    """Write the whole object if it still has the manifest's resourceVersion. Answer: the `ParsedObject` stored."""
 
     kind: str
     manifest: Manifest

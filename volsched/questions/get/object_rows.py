@@ -65,7 +65,7 @@ class ObjectsAnswer:
 def state_rows(
     noun: str, states: Iterable[tuple[str, State]], *, now: int, view: "StoreView | None" = None
 ) -> list[ObjectRow]:
-    """`now` is what ages are counted to; `look` finds the bindings whose assumptions lie over objects."""
+    """`now` is what ages are counted to; `view` finds the bindings whose assumptions lie over objects."""
     return [state_row(noun, key, state, now=now, view=view) for key, state in states]
 
 
