@@ -319,9 +319,9 @@ def test_an_array_gets_what_has_changed_not_everything(sqlite: Database) -> None
     told: list[tuple[int, list[str]]] = []
 
     class Listening(Array):
-        def observe(self, seen: Surroundings) -> None:
-            super().observe(seen)
-            told.append((len(seen.volumes), sorted(seen.changed)))
+        def observe(self, surroundings: Surroundings) -> None:
+            super().observe(surroundings)
+            told.append((len(surroundings.volumes), sorted(surroundings.changed)))
 
     array = Listening()
     objects = [*in_zones("a"), made_by(SIMULATED, mode="Immediate", capacityPerDomain="10Gi"), asked("a")]

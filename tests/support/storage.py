@@ -174,7 +174,7 @@ class Scripted:
     def recycle(self, volume: Any, now: int) -> Unfinished | None:  # noqa: ARG002
         raise PluginError("not here")
 
-    def observe(self, seen: Surroundings) -> None: ...
+    def observe(self, surroundings: Surroundings) -> None: ...
 
     def capacities(self) -> tuple[()]:
         return ()

@@ -65,8 +65,8 @@ def call(
     return is_written
 
 
-def _write(cluster: Cluster, step: ClusterWrite, held: State, new_mark: Callable[[], str]) -> Manifest:
-    pod = (held.manifest if isinstance(held, ObjectState) else None) or {}
+def _write(cluster: Cluster, step: ClusterWrite, state: State, new_mark: Callable[[], str]) -> Manifest:
+    pod = (state.manifest if isinstance(state, ObjectState) else None) or {}
     if isinstance(step, GateWrite):
         return cluster.open_gate(step.key, pod)
     if isinstance(step, FenceWrite):

@@ -124,8 +124,12 @@ def show(db: Db = None, output: OutputOption = Output.table) -> None:
     stdout.print(table)
 
 
-def _as_json(it: Retained) -> dict[str, object]:
-    return {"rows": it.rows, "oldest": None if it.oldest is None else rfc3339(it.oldest), "kept": it.kept}
+def _as_json(retained: Retained) -> dict[str, object]:
+    return {
+        "rows": retained.rows,
+        "oldest": None if retained.oldest is None else rfc3339(retained.oldest),
+        "kept": retained.kept,
+    }
 
 
 def _redactions(what: list[str]) -> set[Redact]:

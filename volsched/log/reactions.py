@@ -82,12 +82,12 @@ def _words(connection: Connection, batch: Batch, failures: Iterable[BindingFailu
     return {binding: found for binding, it in waiting.items() if (found := _last_message(it, said)) is not None}
 
 
-def _last_message(failure: BindingFailure, said: Iterable[Mapping[str, Any]]) -> str | None:
+def _last_message(failure: BindingFailure, notices: Iterable[Mapping[str, Any]]) -> str | None:
     leg, since = failure.leg, rfc3339(failure.state.planned_at - LATELY)
     assert leg is not None
     about = [
         (_last_time(it), str(it.get("message") or it.get("note") or ""))
-        for it in said
+        for it in notices
         if (it.get("involvedObject") or {}).get("uid") == leg.claim_uid
     ]
     time, message = max(about, default=("", ""))

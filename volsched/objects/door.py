@@ -323,5 +323,5 @@ def _creation(
     )  # fmt: skip
 
 
-def _at_version(manifest: Manifest, seen: ObjectState) -> Manifest:
-    return {**manifest, "metadata": {**metadata(manifest), "resourceVersion": str(seen.rv)}}
+def _at_version(manifest: Manifest, expected: ObjectState) -> Manifest:
+    return {**manifest, "metadata": {**metadata(manifest), "resourceVersion": str(expected.rv)}}

@@ -85,7 +85,7 @@ class HostPath:
         self._try(lambda: _empty(path), "emptied", path)
         return None
 
-    def observe(self, seen: Surroundings) -> None:
+    def observe(self, surroundings: Surroundings) -> None:
         """A directory depends on nothing in the cluster."""
 
     def capacities(self) -> Sequence[Manifest]:

@@ -153,9 +153,9 @@ class CapacityLedger:
         if published is None or published.rv < volume.rv:
             self._hold(uid(manifest), _Hold(NOBODY, room.capacity, room.bytes, volume.rv, closed=True))
 
-    def _is_published(self, it: Promised) -> bool:
-        state = living(self.world.states, f"capacity/{it.capacity}")
-        return state is not None and it.appeared_at is not None and state.rv > it.appeared_at
+    def _is_published(self, hold: Promised) -> bool:
+        state = living(self.world.states, f"capacity/{hold.capacity}")
+        return state is not None and hold.appeared_at is not None and state.rv > hold.appeared_at
 
     def _close(self, leg: LegState, hold: _Hold) -> None:
         """The leg has ended. A claim without a selected node gets no volume; any other may still get one."""

@@ -227,8 +227,8 @@ class Scheduler:
         )
         return _Refused(pod, decision, reasons, False, [report, *requests])
 
-    def _again(self, told: ReportedReason, decided_at: int) -> Command:
-        return repetition(told, actor=self.owner, decided_at=decided_at)
+    def _again(self, reported: ReportedReason, decided_at: int) -> Command:
+        return repetition(reported, actor=self.owner, decided_at=decided_at)
 
     def _write_reports(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
         """Write the reports; returns the pods whose report failed."""

@@ -50,8 +50,10 @@ class ReportedReason:
         return now - self.computed_at >= LOOK_AGAIN
 
 
-def repetition(told: ReportedReason, *, actor: str, decided_at: int) -> Command:
-    repeat = NewEvent(stream=f"attempt/{told.attempt}", type="AttemptRepeated", data={"decided_at": decided_at})
+def repetition(reported: ReportedReason, *, actor: str, decided_at: int) -> Command:
+    repeat = NewEvent(
+        stream=f"attempt/{reported.attempt}", type="AttemptRepeated", data={"decided_at": decided_at}
+    )
     return Command(actor=actor, streams=(repeat.stream,), decide=lambda _: Decision(events=(repeat,)))
 
 

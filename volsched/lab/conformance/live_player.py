@@ -280,9 +280,9 @@ class Player:
             return value
         return self._read("pvc", value[1:]).get("metadata", {}).get("uid", value)
 
-    def _note_refusal(self, kind: str, name: str, code: int, told: Any) -> None:
+    def _note_refusal(self, kind: str, name: str, code: int, answer: Any) -> None:
         if code >= 300:
-            message = told.get("message", "") if isinstance(told, dict) else str(told)
+            message = answer.get("message", "") if isinstance(answer, dict) else str(answer)
             self._outcome.refused.append([kind, name, code, _UID.sub("<UID>", message)])
 
     def _snapshot(self) -> dict[str, Any]:

@@ -199,9 +199,9 @@ def _placed_pods(look: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, pod in look.get("pods", {}).items() if pod["node"])
 
 
-def _is_early(found: tuple[str, Any, Any], placed: Container[str]) -> bool:
+def _is_early(difference: tuple[str, Any, Any], placed: Container[str]) -> bool:
     """A pod that has a node by now reported before that one of its claims was not bound."""
-    _, expected, got = found
+    _, expected, got = difference
     if expected != ABSENT or not isinstance(got, list):
         return False
     kind, name, _, reason, message = got

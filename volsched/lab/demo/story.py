@@ -218,8 +218,8 @@ def _disks(volumes: list[Manifest], node: str) -> str:
     return ", ".join(disks)
 
 
-def _details(told: Manifest) -> Iterator[Manifest]:
-    for group in told["refused"]:
+def _details(attempt: Manifest) -> Iterator[Manifest]:
+    for group in attempt["refused"]:
         yield from group["details"]
 
 

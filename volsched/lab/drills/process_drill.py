@@ -375,8 +375,10 @@ class _Run:
         return seen is not None and seen.settled and not any(map(_is_dead, seen.instances))
 
 
-def _is_dead(seen: ServiceState) -> bool:
-    return seen.condition is Condition.HEALTHY and (seen.process is None or process_of(seen.process) is None)
+def _is_dead(service: ServiceState) -> bool:
+    return service.condition is Condition.HEALTHY and (
+        service.process is None or process_of(service.process) is None
+    )
 
 
 def _retained(database: Database, bars: Sequence[Bar]) -> Mapping[str, int]:

@@ -322,8 +322,8 @@ CARRIED_OUT: Mapping[str, Callable[[ProcessFaults, Step], None]] = {
 """The steps that `lab.faults` declares; a test compares both."""
 
 
-def _family(seen: ServiceState) -> Iterator[psutil.Process]:
-    process = None if seen.process is None else process_of(seen.process)
+def _family(service: ServiceState) -> Iterator[psutil.Process]:
+    process = None if service.process is None else process_of(service.process)
     if process is not None:
         with suppress(psutil.NoSuchProcess):
             yield process

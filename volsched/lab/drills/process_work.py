@@ -212,9 +212,9 @@ def partly_bound(database: Database) -> int:
     return _count(database, select(func.count()).select_from(query.subquery()))
 
 
-def _count(database: Database, asked: Any) -> int:
+def _count(database: Database, query: Any) -> int:
     with database.read() as connection:
-        return int(connection.execute(asked).scalar() or 0)
+        return int(connection.execute(query).scalar() or 0)
 
 
 # Where a process drill is played: its own stack in a scratch directory, on PostgreSQL or on SQLite.

@@ -87,7 +87,7 @@ def make_cluster(programs: Path, data: Path, password: str) -> None:
             [programs / "postgres", "--single", "-D", making, "postgres"],
             user,
             making,
-            said=f"CREATE DATABASE {DATABASE}\n",
+            script=f"CREATE DATABASE {DATABASE}\n",
         )
     finally:
         given.unlink()
@@ -104,19 +104,19 @@ def _check_version(data: Path) -> None:
         )
 
 
-def _run_program(command: Sequence[str | Path], user: str | None, data: Path, said: str = "") -> None:
+def _run_program(command: Sequence[str | Path], user: str | None, data: Path, script: str = "") -> None:
     try:
         subprocess.run(
-            command, input=said, text=True, check=True, capture_output=True, cwd=data, user=user, group=user,
+            command, input=script, text=True, check=True, capture_output=True, cwd=data, user=user, group=user,
             extra_groups=None if user is None else [],
         )  # fmt: skip
     except PermissionError:
         raise WheelMissingError(_out_of_reach(user, data, command[0])) from None
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout).strip()
-        if user is not None and "Permission denied" in said:
+        text = (error.stderr or error.stdout).strip()
+        if user is not None and "Permission denied" in text:
             raise WheelMissingError(_out_of_reach(user, data, command[0])) from None
-        raise WheelMissingError(f"{command[0]} failed: {said}") from None
+        raise WheelMissingError(f"{command[0]} failed: {text}") from None
 
 
 def _out_of_reach(user: str | None, data: Path, program: str | Path) -> str:

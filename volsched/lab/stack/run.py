@@ -70,7 +70,7 @@ def supervise(
 ) -> None:
     """Run what `stack.json` says until SIGINT, SIGTERM or SIGHUP, then end it gracefully.
 
-    `on_line` gets every line that a service prints, `cleaned` the leftovers of an earlier supervisor, and `changed`
+    `on_line` gets every line that a service prints, `cleaned` the leftovers of an earlier supervisor, `changed`
     the supervisor after every change. Any exception of theirs also ends everything gracefully: only SIGKILL leaves
     services behind.
     """

@@ -183,10 +183,10 @@ class Instance:
         slowly = self.condition is Condition.HEALTHY and self._failures == 0
         self._check_at = now + int((health.interval if slowly else health.start_interval) * SECOND)
 
-    def _started_check(self, health: Health, said: IO[bytes]) -> "subprocess.Popen[bytes] | None":
+    def _started_check(self, health: Health, output: IO[bytes]) -> "subprocess.Popen[bytes] | None":
         """None if there is no such command: that says nothing about the service, but users must know."""
         try:
-            return self._spawn(health.command, said)
+            return self._spawn(health.command, output)
         except (FileNotFoundError, PermissionError) as error:
             self.health = f"{health.command[0]}: cannot be started: {error.strerror}"
             return None

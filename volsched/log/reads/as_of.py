@@ -137,8 +137,8 @@ def _is_there(state: State) -> bool:
     return isinstance(state, BindingState | AttemptState)
 
 
-def _order(found: Found) -> tuple[int, str]:
-    key, state = found
+def _order(entry: Found) -> tuple[int, str]:
+    key, state = entry
     if isinstance(state, BindingState):
         return state.planned_at, key
     return (state.last_at, key) if isinstance(state, AttemptState) else (0, key)

@@ -131,8 +131,8 @@ def check_backup(lines: Iterable[str]) -> Backup:
     return backup
 
 
-def _exhaust(found: Iterable[object]) -> None:
-    for _ in found:
+def _exhaust(items: Iterable[object]) -> None:
+    for _ in items:
         pass
 
 

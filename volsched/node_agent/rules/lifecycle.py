@@ -324,10 +324,10 @@ def _ended(container: Manifest, exit_code: int, now: str) -> Manifest:
     return {**container, "ready": False, "started": False, "state": {"terminated": ended}}
 
 
-def _conditions(pod: Manifest, said: Mapping[str, str], now: str, *, reason: str = "") -> list[Manifest]:
+def _conditions(pod: Manifest, given: Mapping[str, str], now: str, *, reason: str = "") -> list[Manifest]:
     """The given conditions, and the others unchanged; the time is that of the last change."""
     known = {str(it.get("type")): it for it in status(pod).get("conditions", ()) if isinstance(it, dict)}
-    for type_, value in said.items():
+    for type_, value in given.items():
         before = known.get(type_, {})
         entry = {"type": type_, "status": value, "lastTransitionTime": before.get("lastTransitionTime", now)}
         if before.get("status") != value:

@@ -110,12 +110,12 @@ def provisioning_failed(class_name: str, why: str) -> str:
     return f'Failed to provision volume with StorageClass "{class_name}": {why}'
 
 
-def volume_too_small(made: str, wanted: str) -> str:
-    return f"the plugin made a volume of {made} where {wanted} were asked for"
+def volume_too_small(size: str, wanted: str) -> str:
+    return f"the plugin made a volume of {size} where {wanted} were asked for"
 
 
-def volume_without_attributes(wanted: str, made: str) -> str:
-    got = f'"{made}"' if made else "none"
+def volume_without_attributes(wanted: str, actual: str) -> str:
+    got = f'"{actual}"' if actual else "none"
     return (
         f"the plugin made a volume with volumeAttributesClassName {got} where volumeAttributesClassName "
         f'"{wanted}" was asked for; use a class of a CSI driver, or a claim without volumeAttributesClassName'

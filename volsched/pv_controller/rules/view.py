@@ -182,8 +182,8 @@ class Caches:
             if value.claim_ref is None:
                 insort(self._free[_shelf(value)], _by_size(value))
 
-    def _unindex(self, held: ParsedObject[Any]) -> None:
-        key, value = held.meta.key, held.value
+    def _unindex(self, parsed: ParsedObject[Any]) -> None:
+        key, value = parsed.meta.key, parsed.value
         for index, entry in self._places(value):
             del index[entry][key]
             _forget_if_empty(index, entry)
@@ -222,8 +222,8 @@ def _entries(index: defaultdict[str, dict[str, Any]], entry: str) -> list[Any]:
     return list(index.get(entry, {}).values())
 
 
-def _version(held: ParsedObject[Any]) -> int:
-    return int(held.meta.resource_version or 0)
+def _version(parsed: ParsedObject[Any]) -> int:
+    return int(parsed.meta.resource_version or 0)
 
 
 # Pods that use a claim, and which of them count.

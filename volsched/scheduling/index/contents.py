@@ -73,8 +73,8 @@ class StorageByNode:
         places_of = partial(places_of_topologies, terms)
         self.allowed[class_.name] = self.domains.join(("allow", terms), places_of, class_.name)
 
-    def take_class(self, held: StorageClass) -> None:
-        self._leave(self.allowed, held.name)
+    def take_class(self, class_: StorageClass) -> None:
+        self._leave(self.allowed, class_.name)
 
     def put_capacity(self, capacity: StorageCapacity) -> None:
         topology, name = capacity.node_topology, capacity.storage_class_name
