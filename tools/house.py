@@ -50,12 +50,13 @@ NAMED = ("kube", "log", "objects", "scheduling", "binding", "pv_controller", "pr
          "workloads", "runtime", "lab", "questions", "api", "cluster", "console", "cli")  # fmt: skip
 """Rooms in which no local variable is a pronoun any more."""
 NAMELESS = frozenset({*PRONOUNS, "said"})
-"""Words that say nothing in the name of a function or a class, nor as the whole name of a field or a keyword."""
+"""Words that say nothing in the name of a function, class or type, nor as the name of a field or keyword."""
 NAMES_OF_OTHERS = ("NotFoundError", "connection_made", "is_held", "not_found")
 """Ends of names: Kubernetes' words, asyncio's, and that of locks and leases."""
 STORED_FIELDS = frozenset({"AttemptState.made"})
 """Snapshots of states hold the names of their fields."""
-DEFINITION = re.compile(r"^\s*(?:async )?(def|class) (\w+)", re.M)
+DEFINITION = re.compile(r"^(?:\s*(?:async )?(?:def|class) (?=\w)|(?=_?[A-Z][a-z]\w* = ))(\w+)", re.M)
+"""Of a function, a class, or a type's other name."""
 WORD = re.compile(r"[A-Z]?[a-z]+")
 _NAMELESS = "|".join(sorted(NAMELESS))
 ANNOTATED = re.compile(rf"(?m:^ +_?|, )({_NAMELESS}): \w")
@@ -133,9 +134,9 @@ def _pronouns_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[t
 def nameless() -> Iterator[str]:
     for path, text in modules("volsched", "workers"):
         for found in DEFINITION.finditer(text):
-            words = {word.lower() for word in WORD.findall(found[2])}
-            if words & NAMELESS and not found[2].endswith(NAMES_OF_OTHERS):
-                yield _namelessness(path, text, found.start(2), found[2])
+            words = {word.lower() for word in WORD.findall(found[1])}
+            if words & NAMELESS and not found[1].endswith(NAMES_OF_OTHERS):
+                yield _namelessness(path, text, found.start(1), found[1])
         for found in ATTRIBUTE.finditer(text):
             yield _namelessness(path, text, found.start(1), found[1])
         if ANNOTATED.search(text):

@@ -26,6 +26,7 @@ MISTAKES = {
     "a pronoun in the workers": ("workers/scores.py", LONG, "'found' is used over 4 lines of best"),
     "a function that is called told": ("volsched/kube/notices.py", "def told():\n", "'told' says nothing"),
     "a class that is called Held": ("volsched/kube/notices.py", "class Held:\n", "'Held' says nothing"),
+    "a type that is called Found": ("volsched/kube/notices.py", "Found = list[str]\n", "'Found' says nothing"),
     "a field that is called said": (
         "volsched/kube/notices.py", "class Notice:\n    said: str\n", "'said' says nothing",
     ),

@@ -10,7 +10,7 @@ from rich.markup import escape
 from volsched.cli.console import Exit, fail, stdout
 from volsched.cli.output import Lines
 from volsched.cli.store_option import explained
-from volsched.lab.demo.stage import DemoScene, Rows, SceneError, Stage, Told
+from volsched.lab.demo.stage import DemoScene, Rows, SceneError, Stage, StageLine
 from volsched.lab.demo.story import SCENES, directory_for, stage_in
 
 EXAMPLES = """**Examples**
@@ -51,7 +51,7 @@ def _play(number: int, scene: DemoScene, stage: Stage) -> None:
     stdout.print()
 
 
-def _print(part: Told) -> None:
+def _print(part: StageLine) -> None:
     if not isinstance(part, Rows):
         stdout.print(f"  {escape(part)}")
         return

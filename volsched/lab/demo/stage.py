@@ -114,13 +114,13 @@ class Rows:
     rows: Sequence[Sequence[str]]
 
 
-Told = str | Rows
+StageLine = str | Rows
 
 
 @dataclass(frozen=True, slots=True)
 class DemoScene:
     title: str
-    play: Callable[["Stage"], Iterator[Told]]
+    play: Callable[["Stage"], Iterator[StageLine]]
 
 
 @dataclass(frozen=True, slots=True)

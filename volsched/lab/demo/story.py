@@ -25,7 +25,7 @@ from volsched.lab.demo.stage import (
     Rows,
     SceneError,
     Stage,
-    Told,
+    StageLine,
     check,
     disk,
     new_id,
@@ -54,7 +54,7 @@ SECOND_CLAIMED = "executor.claimed*2:kill"
 PAGE = 100
 
 
-def killed(stage: Stage) -> Iterator[Told]:
+def killed(stage: Stage) -> Iterator[StageLine]:
     stage.apply(LEDGER)
     with stage.system() as system:
         _plan(system)
@@ -82,7 +82,7 @@ def killed(stage: Stage) -> Iterator[Told]:
     yield f"The binding is {ended.state}, the pod on {ended.plan['node']}; each volume was written exactly once."
 
 
-def stolen(stage: Stage) -> Iterator[Told]:
+def stolen(stage: Stage) -> Iterator[StageLine]:
     stage.apply(RACK)
     stage.run()
     stage.apply(QUEUE)
@@ -142,7 +142,7 @@ DB, ANALYTICS = f"{SHOP}/db-0", f"{SHOP}/analytics-0"
 REMEDIES_SHOWN = 2
 
 
-def cluster(stage: Stage) -> Iterator[Told]:
+def cluster(stage: Stage) -> Iterator[StageLine]:
     stage.apply(CLUSTER, reason="the demo's cluster")
     stage.run()
     volumes = list(stage.objects("volume"))
@@ -163,7 +163,7 @@ def cluster(stage: Stage) -> Iterator[Told]:
     yield "Local disks are there already; zonal volumes are made on demand by a simulated provisioner."
 
 
-def three_claims(stage: Stage) -> Iterator[Told]:
+def three_claims(stage: Stage) -> Iterator[StageLine]:
     stage.apply(DATABASE)
     before = stage.position
     seconds = stage.run()
@@ -187,7 +187,7 @@ def three_claims(stage: Stage) -> Iterator[Told]:
     )
 
 
-def contended(stage: Stage) -> Iterator[Told]:
+def contended(stage: Stage) -> Iterator[StageLine]:
     stage.apply(CONTENDER)
     with stage.system() as system:
         stage.settle(system)
@@ -248,7 +248,7 @@ TELLING = frozenset({"BindingPlanned", "BindingMoved", "LegMoved", "VolumeChange
 LEFT_OUT = ("annotation ", "pv.kubernetes.io/", "volsched.io/", f"{SHOP}/")
 
 
-def audited(stage: Stage) -> Iterator[Told]:
+def audited(stage: Stage) -> Iterator[StageLine]:
     stage.last_binding(QUEUE_POD, of=2)
     binding, state = stage.bindings_of(QUEUE_POD)[0]
     with stage.database.read() as connection:
@@ -275,7 +275,7 @@ def _row(event: Item) -> tuple[str, ...]:
     return str(event["position"]), event["at"][CLOCK], event["actor"].partition("/")[0], about, what
 
 
-def verified(stage: Stage) -> Iterator[Told]:
+def verified(stage: Stage) -> Iterator[StageLine]:
     report = verify(stage.database)
     check(report.ok, f"{len(report.findings)} findings, the first: {next(iter(report.findings), '')}")
     proven = f"{report.head.position} events in {report.streams} streams"

@@ -21,7 +21,7 @@ from volsched.lab.drills.attached_processes import AttachedProcesses, DrillProce
 from volsched.lab.drills.attached_scenario import AttachedPlay, AttachedStep
 from volsched.lab.drills.cluster_oracle import TOLD, ClusterSnapshot, at_rest, claims_of
 from volsched.lab.drills.foreign_cluster import ForeignCluster, written_for
-from volsched.lab.drills.process_drill import DrillError
+from volsched.lab.drills.process_drill import DrillError, Report
 from volsched.lab.drills.report import DrillReport, count_double_binds, count_leaks
 from volsched.runtime.clock import Patience
 
@@ -33,7 +33,6 @@ THEFT = "scheduler.planned:stop,executor.called*3:stop"
 BACKED_UP = {"early": "executor.calling*4", "late": "executor.calling*6"}
 """Two nominations and three volumes are asked for, then claims to be provisioned."""
 NOTHING_HIT = "no pod was waiting for its node at any fault, so this shows nothing of recovery"
-Report = Callable[[str], None]
 
 
 def play_attached(play: AttachedPlay, *, report: Report = lambda _: None) -> DrillReport:

@@ -126,7 +126,7 @@ NOTHING_IN_FLIGHT = (
     "no binding was in flight at the fault, so this shows nothing of recovery; choose another moment, or give the "
     "load pods whose storage takes seconds (with.load.slow)"
 )
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class DrillError(Exception):
@@ -139,7 +139,9 @@ class Played:
     timeline: DrillTimeline
 
 
-def play(play: Play, *, engine: str, seed: int = 1, durable: bool = True, report: Told = lambda _: None) -> Played:
+def play(
+    play: Play, *, engine: str, seed: int = 1, durable: bool = True, report: Report = lambda _: None
+) -> Played:
     """Start a stack, break it as the scenario says, and score the result."""
     moment = play.moment.settled(seed)
     report(f"starting the processes ({engine})")
@@ -166,7 +168,7 @@ class _Run:
     stack: Stack
     database: Database
     pods: Pods
-    report: Told
+    report: Report
     positions: Positions = field(default_factory=Positions)
     marks: list[TimelineMark] = field(default_factory=list)
     faults_at: list[tuple[int, float]] = field(default_factory=list)

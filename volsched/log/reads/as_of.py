@@ -16,7 +16,7 @@ from volsched.log.events.envelope import Event
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
 from volsched.log.events.streams import ATTEMPT, BINDING, noun_and_key
 from volsched.log.reads.tail import events_of_binding, fold_event, read_head, state_as_of
-from volsched.log.reads.views import Concerned, Found, Now, deletion_of
+from volsched.log.reads.views import Concerned, KeyedState, Now, deletion_of
 from volsched.log.row_states import Row
 from volsched.log.rows import VIEWS
 
@@ -55,7 +55,7 @@ class AsOf:
         found = state_as_of(self.connection, f"{noun}/{key}", position=self.position)
         return found if found is not None and _is_there(found) else None
 
-    def every(self, noun: str) -> Iterable[Found]:
+    def every(self, noun: str) -> Iterable[KeyedState]:
         return sorted(self._all(noun).items(), key=_order)
 
     def bindings_of(self, what: Concerned, key: str) -> list[tuple[str, BindingState]]:
@@ -137,7 +137,7 @@ def _is_there(state: State) -> bool:
     return isinstance(state, BindingState | AttemptState)
 
 
-def _order(entry: Found) -> tuple[int, str]:
+def _order(entry: KeyedState) -> tuple[int, str]:
     key, state = entry
     if isinstance(state, BindingState):
         return state.planned_at, key

@@ -211,7 +211,7 @@ def _first_due(due: int | None, position: int | None, times: Mapping[int, int], 
 MOST_BEHIND = 20_000
 """Events after which a position is too old to be listed page by page, or watched from."""
 AFTER_SLASH = chr(ord("/") + 1)
-Found = list[tuple[str, ObjectState]]
+KeyedObjects = list[tuple[str, ObjectState]]
 _events = tables.events
 
 
@@ -221,7 +221,7 @@ def namespace_names(connection: Connection) -> list[str]:
 
 def page(
     connection: Connection, noun: str, *, namespace: str | None = None, after: str = "", limit: int | None = None
-) -> Found:
+) -> KeyedObjects:
     """The objects behind a key, in key order, bytewise on every engine."""
     table, _ = VIEWS[noun]
     key = _bytewise(connection, table.c.key)
@@ -239,7 +239,7 @@ def page_as_of(
     namespace: str | None = None,
     after: str = "",
     limit: int | None = None,
-) -> Found:
+) -> KeyedObjects:
     """The same at a position; ArchivedError where that is too old."""
     check_recent(connection, position)
     touched = _touched(connection, noun, position)

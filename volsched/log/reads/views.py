@@ -17,7 +17,7 @@ from volsched.log.events.streams import ATTEMPT, BINDING
 from volsched.log.phrases import unpacked
 from volsched.log.row_states import VIEW_TABLES, Row, attempt_state, binding_state, object_state, observed_state
 
-Found = tuple[str, State]
+KeyedState = tuple[str, State]
 """A key and its state."""
 Concerned = Literal["pod", "claim", "volume", "node"]
 
@@ -30,7 +30,7 @@ class StoreView(Protocol):
 
     def one(self, noun: str, key: str) -> State | None: ...
 
-    def every(self, noun: str) -> Iterable[Found]:
+    def every(self, noun: str) -> Iterable[KeyedState]:
         """In key order; bindings and attempts in time order."""
         ...
 
@@ -84,7 +84,7 @@ class Now:
                 return observed_state(row, state)
         return state
 
-    def every(self, noun: str) -> Iterator[Found]:
+    def every(self, noun: str) -> Iterator[KeyedState]:
         if noun == BINDING:
             yield from self._bindings()
         elif noun == ATTEMPT:
@@ -95,7 +95,7 @@ class Now:
             found = ((row["key"], object_state(row)) for row in rows)
             yield from self._with_observed(found) if noun == "pod" else found
 
-    def _with_observed(self, logged: Iterator[tuple[str, ObjectState]]) -> Iterator[Found]:
+    def _with_observed(self, logged: Iterator[tuple[str, ObjectState]]) -> Iterator[KeyedState]:
         """Pods in the order of keys; one that has a row of the observer is as the row says."""
         rows = ((row["key"], row) for row in self.source.rows("observed_pods", "ORDER BY key"))
         # Stable: of two with the same key the log's comes first.
