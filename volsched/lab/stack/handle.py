@@ -160,8 +160,8 @@ class Stack:
 
     def instances(self, name: str) -> list[ServiceState]:
         """The instances that a name means. Raises StackError if there are none."""
-        seen = self.published()
-        instances = [it for it in seen.instances if name in (it.name, it.service)] if seen else []
+        published = self.published()
+        instances = [it for it in published.instances if name in (it.name, it.service)] if published else []
         if not instances:
             known = ", ".join(it.name for it in self.definition.services)
             raise StackError(f'there is no service "{name}" in this stack; there are {known}')
@@ -169,8 +169,8 @@ class Stack:
 
     def processor_seconds(self) -> float:
         """Spent by all services that run now."""
-        seen = self.seen()
-        running = [it.process for it in seen.instances if it.process is not None] if seen else []
+        published = self.published()
+        running = [it.process for it in published.instances if it.process is not None] if published else []
         return sum(map(processor_seconds, running))
 
     def signal(self, name: str, number: signal.Signals, *, group: bool = True) -> list[int]:
