@@ -286,15 +286,15 @@ def test_a_stranger_that_has_got_the_pid_of_a_service_is_left_alone(stack: Stack
         stranger.wait()
 
 
-def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identity]:
-    """A supervisor in the foreground, that has started one service; `told` is done with what that says."""
+def watched(stack: Stack, reaction: str) -> tuple["subprocess.Popen[bytes]", Identity]:
+    """A supervisor in the foreground, that has started one service; `reaction` runs with each line of it."""
     service = StackService(name="a", command=shell("while :; do test -e speak && echo spoken; sleep 0.05; done"))
     write_definition(stack.directory / "stack.json", Definition(services=(service,)))
     program = (
         # Where the tests run under nohup, it would be deaf to a terminal that is closed.
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
         "import sys, pathlib; from volsched.lab.stack.run import supervise; "
-        f"supervise(pathlib.Path(sys.argv[1]), told=lambda line: {told})"
+        f"supervise(pathlib.Path(sys.argv[1]), on_line=lambda line: {reaction})"
     )
     supervisor = subprocess.Popen([sys.executable, "-c", program, str(stack.directory)])
     wait_until(lambda: stack.published() is not None and bool(stack.published().settled))  # type: ignore[union-attr]
@@ -305,7 +305,7 @@ def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identit
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "a closed terminal"])
 def test_what_a_terminal_sends_ends_everything(stack: Stack, number: signal.Signals) -> None:
-    supervisor, process = watched(stack, told="None")
+    supervisor, process = watched(stack, reaction="None")
     supervisor.send_signal(number)
     assert supervisor.wait(timeout=HANG_SECONDS) == 0
     assert process_of(process) is None
@@ -313,7 +313,7 @@ def test_what_a_terminal_sends_ends_everything(stack: Stack, number: signal.Sign
 
 def test_a_reader_of_its_lines_who_goes_away_ends_everything(stack: Stack) -> None:
     """`volsched stack up | head`."""
-    supervisor, process = watched(stack, told="line.text == 'spoken' and sys.exit(9)")
+    supervisor, process = watched(stack, reaction="line.text == 'spoken' and sys.exit(9)")
     (stack.directory / "speak").touch()
     assert supervisor.wait(timeout=HANG_SECONDS) == 9
     assert process_of(process) is None
