@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.call_counts import calls_of
+from tests.support.call_counts import ComparedText, calls_of
 from tests.support.clusters import node
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
@@ -131,20 +131,6 @@ def test_a_small_patch_of_a_large_object_is_not_worked_out_under_the_lock(sqlite
         asyncio.run(play(services))
 
 
-class Counted(str):
-    """A text that counts how often it is compared."""
-
-    __slots__ = ()
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Counted.compared += 1
-        return super().__eq__(other)
-
-    def __hash__(self) -> int:
-        return super().__hash__()
-
-
 @pytest.mark.parametrize(
     "patch_of",
     [
@@ -157,12 +143,12 @@ class Counted(str):
 )
 def test_what_a_strategic_patch_costs_grows_with_its_length_and_no_faster(patch_of: Any) -> None:
     count = 400
-    held = [Counted(f"example.com/f{number}") for number in range(count)]
-    given = [Counted(name) for name in held]
+    held = [ComparedText(f"example.com/f{number}") for number in range(count)]
+    given = [ComparedText(name) for name in held]
     before = {"finalizers": held, "ownerReferences": [{"uid": name} for name in held]}
-    Counted.compared = 0
+    ComparedText.compared = 0
     strategic_merged(before, patch_of(given), "V1ObjectMeta")
-    assert Counted.compared <= 20 * count
+    assert ComparedText.compared <= 20 * count
 
 
 def test_a_strategic_patch_names_an_item_again_a_few_times_only() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.call_counts import calls_of
+from tests.support.call_counts import ComparedText, calls_of
 from tests.support.manifest_samples import REMOVED, changed, sample
 from volsched.kube.defaults import with_defaults
 from volsched.kube.kinds import KINDS
@@ -293,20 +293,6 @@ def test_every_refused_change_is_reported() -> None:
     ]
 
 
-class Counted(str):
-    """A text that counts how often it is compared."""
-
-    __slots__ = ()
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Counted.compared += 1
-        return super().__eq__(other)
-
-    def __hash__(self) -> int:
-        return super().__hash__()
-
-
 def test_what_the_drivers_of_a_node_cost_grows_with_their_number_and_no_faster() -> None:
     def cost(count: int) -> int:
         drivers = [{"name": f"d{number}.example.com", "nodeID": "n"} for number in range(count)]
@@ -318,10 +304,10 @@ def test_what_the_drivers_of_a_node_cost_grows_with_their_number_and_no_faster()
 
 def test_nor_does_what_tolerations_cost() -> None:
     def tolerations(count: int) -> list[dict[str, Any]]:
-        return [{"key": Counted(f"example.com/k{number}"), "operator": "Exists"} for number in range(count)]
+        return [{"key": ComparedText(f"example.com/k{number}"), "operator": "Exists"} for number in range(count)]
 
     old = changed(old_of("Pod"), "spec/tolerations", tolerations(200))
     new = changed(old, "spec/tolerations", tolerations(200)[::-1])
-    Counted.compared = 0
+    ComparedText.compared = 0
     assert update_errors(KINDS["Pod"], old, new) == []
-    assert Counted.compared <= 20 * 200
+    assert ComparedText.compared <= 20 * 200

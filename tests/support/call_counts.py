@@ -21,3 +21,17 @@ def calls_of(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return calls
+
+
+class ComparedText(str):
+    """A text that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedText.compared += 1
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
