@@ -255,6 +255,18 @@ def http_patch(http: httpx.Client) -> Send:
     return send
 
 
+def http_put(http: httpx.Client) -> Send:
+    """As `kubectl edit` writes: what was read, with the changes in it, replaces the whole."""
+
+    def send(manifest: Manifest) -> str | None:
+        at = f"{collection(manifest)}/{manifest['metadata']['name']}"
+        replacement = merged(http.get(at).raise_for_status().json(), manifest)
+        answer = http.put(at, params={"fieldValidation": "Strict"}, json=replacement)
+        return None if answer.status_code == 200 else str(answer.json()["message"])
+
+    return send
+
+
 def http_apply(http: httpx.Client) -> Send:
     """Server-side: one request for objects that are there and for those that are not."""
 
@@ -274,10 +286,14 @@ def http_apply(http: httpx.Client) -> Send:
 def doors(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[dict[str, Door]]:
     base = tmp_path_factory.mktemp("doors")
     stores: dict[str, Database] = {}
-    for name in ("cli apply", "cli create", "http", "http apply", "port", "library", "controller"):
+    for name in ("cli apply", "cli create", "http", "http put", "http apply", "port", "library", "controller"):
         shutil.copyfile(migrated_file, base / f"{name}.db")
         stores[name] = seeded(base / f"{name}.db")
-    with served(stores["http"]) as api, served(stores["http apply"]) as applying:
+    with (
+        served(stores["http"]) as api,
+        served(stores["http put"]) as replacing,
+        served(stores["http apply"]) as applying,
+    ):
         applied, created = cli("apply", base / "cli apply.db"), cli("create", base / "cli create.db")
         asked = library(stores["library"])
         own = stores["controller"]
@@ -286,6 +302,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iter
             "cli apply": Door(stores["cli apply"], applied, applied, cli_delete(base / "cli apply.db")),
             "cli create": Door(stores["cli create"], created, None),
             "http": Door(stores["http"], http_create(api.http), http_patch(api.http), http_delete(api.http)),
+            "http put": Door(stores["http put"], None, http_put(replacing.http)),
             "http apply": Door(
                 stores["http apply"], http_apply(applying.http), http_apply(applying.http), notes_owners=True
             ),
