@@ -1,4 +1,4 @@
-"""Makes `docs/drill-faults.md` from the table of `volsched.lab.faults`: a fault is described once.
+"""Generates `docs/drill-faults.md` from the table of `volsched.lab.faults`: a fault is described once.
 
 python -m tools.drill_faults > docs/drill-faults.md
 """
@@ -9,7 +9,7 @@ from volsched.lab.faults import FAULTS, DrillFault, FaultWay
 
 HEAD = """# Faults of drills
 
-What a scenario can break ([drills.md](drills.md)). This page is made from `volsched/lab/faults.py` by
+What a scenario can break ([drills.md](drills.md)). This page is generated from `volsched/lab/faults.py` by
 `python -m tools.drill_faults`; `volsched drill list --faults` shows the same. `SERVICE` is one of `api`,
 `scheduler`, `controller`, `worker`, `redis`, `postgres`, `all`, or an instance such as `worker-1`.
 """

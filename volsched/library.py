@@ -72,7 +72,7 @@ class RefusedError(Exception):
 
 
 class Engine:
-    """A store, and everything that works on it, in this process. Made by `open`; closed by `close` or `with`."""
+    """A store, and everything that works on it, in this process. `open` creates one; close it, or use `with`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Engine:
     ) -> Self:
         """The store at a URL or file; without one, where `VOLSCHED_DATABASE_URL` says.
 
-        `migrate` makes the store, or brings its tables up to date; without it, StoreError where that is missing.
+        `migrate` creates the store, or brings its tables up to date; without it, StoreError where that is missing.
         `actor` is who the log says has changed an object. `provisioners` replace those that come with volsched.
         """
         where = database_url(url)

@@ -34,13 +34,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_writes_makes_the_store_and_says_so(run: Run, home: Path, words: list[str]) -> None:
     store = home / "data" / "volsched" / "volsched.db"
     ran = run(*words)
-    assert (ran.code, f"made a new store in {store}" in ran.err) == (0, True), ran.err
+    assert (ran.code, f"created a new store in {store}" in ran.err) == (0, True), ran.err
     assert store.stat().st_mode & 0o777 == 0o600
-    assert "made a new store" not in run("schedule").err
+    assert "created a new store" not in run("schedule").err
 
 
 def test_a_file_that_was_named_is_made_too_but_no_directory(run: Run, home: Path) -> None:
-    assert "made a new store in" in run("apply", "-f", FILE, "--db", str(home / "try.db")).err
+    assert "created a new store in" in run("apply", "-f", FILE, "--db", str(home / "try.db")).err
     ran = run("apply", "-f", FILE, "--db", str(home / "none" / "try.db"))
     assert (ran.code, "does not exist; create it, or name another file" in ran.err) == (1, True)
 
@@ -58,7 +58,7 @@ def test_what_reads_or_changes_makes_nothing(run: Run, home: Path, words: list[s
 def test_an_empty_file_is_no_store_and_becomes_one(run: Run, home: Path) -> None:
     (home / "empty.db").touch()
     assert run("get", "pods", "--db", str(home / "empty.db")).code == 1
-    assert "made a new store in" in run("apply", "-f", FILE, "--db", str(home / "empty.db")).err
+    assert "created a new store in" in run("apply", "-f", FILE, "--db", str(home / "empty.db")).err
 
 
 def test_tables_of_somebody_else_are_not_touched(run: Run, home: Path) -> None:
@@ -84,8 +84,8 @@ def test_a_home_that_cannot_be_written_is_reported_with_a_way_out(
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "file" / "data"))
     for words in (["apply", "-f", FILE], ["migrate"], ["example", "apply", "racks"]):
         ran = run(*words)
-        assert (ran.code, "cannot be made: Not a directory" in ran.err) == (1, True), ran.err
-        assert "name another file with --db" in ran.err
+        assert (ran.code, "cannot be created: Not a directory" in ran.err) == (1, True), ran.err
+        assert "another file with --db" in ran.err
 
 
 def test_examples_are_listed_shown_and_explained(run: Run) -> None:

@@ -115,7 +115,7 @@ def test_two_archives_at_once_do_not_harm_each_other(database: Database, tmp_pat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archiving, "STEP", 5)
-        with pytest.raises(StoreError, match="another archive of this store is being made; nothing was lost"):
+        with pytest.raises(StoreError, match="another archive of this store is being created; nothing was lost"):
             put(database, 17, one, progress=at(5, meanwhile))
     assert log(database)[0].position == 13
     assert put(database, 17, one).removed == 5

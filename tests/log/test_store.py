@@ -25,7 +25,7 @@ def test_opening_makes_no_file(tmp_path: Path) -> None:
     file = tmp_path / "new.db"
     with pytest.raises(
         NotMigratedError,
-        match=r"there is no store in .*; volsched apply and volsched up make one, or run: volsched migrate",
+        match=r"there is no store in .*; volsched apply and up create one, or run: volsched migrate",
     ):
         open_store(f"sqlite:///{file}")
     assert not file.exists()

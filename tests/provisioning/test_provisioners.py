@@ -102,9 +102,9 @@ def on_path(path: object, name: str = "pvc-1") -> dict[str, Any]:
         (asking(host=None), "lacks the label kubernetes.io/hostname"),
         (asking(volumeMode="Block"), "file systems only"),
         (asking(selector={}), "claim Selector is not supported"),
-        (asking("taken"), "was not made by"),
+        (asking("taken"), "was not created by"),
         (asking("used"), "holds files already"),
-        (asking("link"), "was not made by"),
+        (asking("link"), "was not created by"),
     ],
 )
 def test_what_cannot_be_made_safely_is_refused(root: Path, request_: Provision, why: str) -> None:
@@ -134,7 +134,7 @@ def test_without_a_node_there_is_no_directory(root: Path) -> None:
         ("pvc-1", "{root}/../root/pvc-1", "nothing outside is touched"),
         ("pvc-1", "{root}/other", "nothing outside is touched"),
         ("..", "{root}/..", "cannot be the name"),
-        ("taken", "{root}/taken", "was not made by"),
+        ("taken", "{root}/taken", "was not created by"),
         ("swapped", "{root}/swapped", "is not the directory that was made there"),
         ("file", "{root}/file", "is not the directory that was made there"),
     ],

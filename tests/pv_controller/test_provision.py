@@ -287,7 +287,7 @@ def test_a_volume_that_is_too_small_is_deleted_again_and_its_name_stays_free() -
     assert not after.has(VOLUME, MADE)
     assert after.calls == [("provision", MADE, ""), ("delete", MADE, "")]
     assert after.notices == [*FAILED, (NORMAL, "ProvisioningCleanedUp")]
-    assert "made a volume of 1Gi where 8Gi were asked for" in after.messages[0]
+    assert "created a volume of 1Gi where 8Gi were asked for" in after.messages[0]
     assert len(after.errors) == 1
 
 

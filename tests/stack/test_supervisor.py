@@ -371,7 +371,7 @@ def test_data_of_another_postgresql_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres" / "PG_VERSION").write_text("9\n")
     with pytest.raises(
-        WheelMissingError, match=r"was made by PostgreSQL 9, and \d+ is installed; .*volsched backup"
+        WheelMissingError, match=r"was created by PostgreSQL 9, and \d+ is installed; .*volsched backup"
     ):
         make_cluster(postgres_programs(), tmp_path / "postgres", "secret")
 

@@ -88,7 +88,7 @@ def step(
 
 
 def acts(done: SetStep) -> tuple[list[str], list[str]]:
-    made = [it.pod["metadata"]["name"] if it.pod else "claims" for it in done.make]
+    made = [it.pod["metadata"]["name"] if it.pod else "claims" for it in done.create]
     return made, done.remove
 
 
@@ -137,7 +137,7 @@ def test_what_is_done_next(
 
 
 def test_a_pod_as_it_is_made() -> None:
-    (made,) = step(a_set(1, serviceName="svc")).make
+    (made,) = step(a_set(1, serviceName="svc")).create
     assert made.pod == {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -184,7 +184,7 @@ def test_a_pod_as_it_is_made() -> None:
 
 
 def test_a_claim_that_is_there_is_used_as_it_is() -> None:
-    (made,) = step(a_set(1), data_db_0={"metadata": {"name": "data-db-0"}}).make
+    (made,) = step(a_set(1), data_db_0={"metadata": {"name": "data-db-0"}}).create
     assert made.claims == ()
 
 
@@ -313,7 +313,7 @@ def test_which_pod_is_replaced(manifest: Manifest, pods: list[Manifest], expecte
 )
 def test_of_which_template_a_missing_pod_is_made(strategy: Manifest, missing: int, image: str) -> None:
     pods = [at(ordinal, OLD) for ordinal in range(3) if ordinal != missing]
-    (made,) = step(updated(strategy=strategy), *pods, history=[OLD, NEW]).make
+    (made,) = step(updated(strategy=strategy), *pods, history=[OLD, NEW]).create
     assert made.pod is not None
     assert made.pod["spec"]["containers"][0]["image"] == image
     name = {"app:1": OLD, "app:2": NEW}[image]["metadata"]["name"]

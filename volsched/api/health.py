@@ -270,7 +270,7 @@ def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
         sizes.add_metric((row.class_name, row.zone, row.kind), row.bytes)
     yield sizes
     provisionable = GaugeMetricFamily(
-        "volsched_provisionable_bytes", "Bytes that provisioners could still make.", labels=("class", "zone")
+        "volsched_provisionable_bytes", "Bytes that provisioners could still create.", labels=("class", "zone")
     )
     for row in tally.room():
         provisionable.add_metric((row.class_name, row.zone), row.bytes)

@@ -23,7 +23,7 @@ GRACE_SECONDS = 5
 """How long requests may take to end after a shutdown request."""
 TICK_SECONDS = 1.0
 BEYOND_LOOPBACK = (
-    'cannot listen on "{host}" without TLS: every caller would be an administrator. Make certificates with '
+    'cannot listen on "{host}" without TLS: every caller would be an administrator. Create certificates with '
     '"volsched certs init" and "volsched certs server HOST" and give them with --tls-cert, --tls-key and '
     "--client-ca, or stay on loopback (--host 127.0.0.1)"
 )

@@ -139,8 +139,8 @@ def remove_gone_node(cluster: Cluster, key: str, data: Mapping[str, Any]) -> Non
     def attempt() -> None:
         claim = cluster.get("PersistentVolumeClaim", key)
         gone = cluster.get("Node", data["node"]) is None
-        made = cluster.get("PersistentVolume", f"pvc-{data['uid']}") is not None
-        row = dynamic_row(data["stamp"], data["uid"], claim, is_stranded=gone and not made)
+        created = cluster.get("PersistentVolume", f"pvc-{data['uid']}") is not None
+        row = dynamic_row(data["stamp"], data["uid"], claim, is_stranded=gone and not created)
         if claim is not None and row is SafeRow.NODE_GONE and annotations(claim)[SELECTED_NODE] == data["node"]:
             dropped = {"metadata": {"annotations": dict.fromkeys((*selections(claim), BINDING_STAMP))}}
             at = metadata(claim)["resourceVersion"]

@@ -395,7 +395,7 @@ def _only_unbound(binding: str, states: States) -> list[str]:
     """The streams of a binding's written volumes, once nothing but their completion is left to do.
 
     A claim that is bound stays bound whatever becomes of its binding. So none is while another leg may still fail:
-    one that is not written yet, that a provisioner makes, or that another binding writes.
+    one that is not written yet, that a provisioner creates, or that another binding writes.
     """
     state = states.get(binding_stream(binding))
     legs = [leg for leg in state.legs if leg.state != LegPhase.BOUND] if isinstance(state, BindingState) else []

@@ -86,7 +86,7 @@ class ServedAddress:
         if certificate is None or key is None:
             fail(
                 Exit.USAGE,
-                "TLS needs both --tls-cert and --tls-key, also for --client-ca; make them with: "
+                "TLS needs both --tls-cert and --tls-key, also for --client-ca; create them with: "
                 "volsched certs server HOST",
             )
         try:
@@ -101,7 +101,7 @@ class ApiProcess:
     where: ServedAddress
     configuration: Configuration
     ready_line: Callable[[str], str]
-    """Makes the line that is printed once it listens, from its URL."""
+    """Builds the line that is printed once it listens, from its URL."""
     failure_line: str
     """The message of a failure; `{}` stands for the reason."""
     begin: Begin = nothing_beside

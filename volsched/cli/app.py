@@ -265,7 +265,7 @@ class Verbs(LazyGroup):
         ),
         "Access": (
             Family("token", "tokens", "Issue, list and revoke tokens for the API."),
-            Family("certs", "certs", "Make certificates for servers and clients."),
+            Family("certs", "certs", "Create certificates for servers and clients."),
             CommandVerb("kubeconfig", "certs", "Write what kubectl needs to reach the API."),
         ),
         "Ask": (
@@ -303,7 +303,7 @@ class Verbs(LazyGroup):
             CommandVerb(
                 "verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"
             ),
-            Family("anchor", "integrity", "Make the keys that anchors of the log are signed with."),
+            Family("anchor", "integrity", "Create the keys that anchors of the log are signed with."),
             CommandVerb("rebuild", "integrity", "Rebuild the views from the log.", examples="REBUILD_EXAMPLES"),
             CommandVerb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),
             CommandVerb(
@@ -316,7 +316,7 @@ class Verbs(LazyGroup):
             CommandVerb(
                 "import-log",
                 "transfer",
-                "Make a store from exported files.",
+                "Create a store from exported files.",
                 function="import_file",
                 examples="IMPORT_EXAMPLES",
                 needs_words=True,
@@ -336,7 +336,11 @@ class Verbs(LazyGroup):
                 needs_words=True,
             ),
             CommandVerb(
-                "restore", "transfer", "Make a store from a backup.", examples="RESTORE_EXAMPLES", needs_words=True
+                "restore",
+                "transfer",
+                "Create a store from a backup.",
+                examples="RESTORE_EXAMPLES",
+                needs_words=True,
             ),
             Family("retention", "retention", "Archive, redact and forget what is old, by policy."),
         ),

@@ -73,7 +73,7 @@ def acting_on(kubeconfig: Path | None, context: str | None, mode: AttachMode) ->
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What systems are made from: a new one each time the store has failed and come back."""
+    """What systems are created from: a new one each time the store has failed and come back."""
 
     cluster: "KubernetesCluster"
     identity: ClusterIdentity
@@ -84,7 +84,7 @@ class Attachment:
 
     @contextmanager
     def advisers(self, database: Database) -> Iterator[Callable[[], Adviser]]:
-        """Makes advisers while the context lasts. They write nothing into the cluster, so they need no lock."""
+        """Creates advisers while the context lasts. They write nothing into the cluster, so they need no lock."""
         from volsched.cluster.kubernetes.streams import reading
 
         self._check_store(database)
@@ -101,7 +101,7 @@ class Attachment:
     def systems(
         self, database: Database, decides: Configuration, bell: Bell | None
     ) -> Iterator[Callable[[], System]]:
-        """Makes systems while the context lasts, and keeps the installation lock.
+        """Creates systems while the context lasts, and keeps the installation lock.
 
         The command ends if the store belongs to another cluster, or the cluster to another installation.
         """

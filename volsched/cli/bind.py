@@ -25,7 +25,7 @@ from volsched.scheduling.rules.configuration import ConfigurationError
 
 EXAMPLES = """**Examples**
 
-`volsched bind claim shop/data-0 --node node-7` gives the claim a volume that node-7 reaches, or has one made there
+`volsched bind claim shop/data-0 --node node-7` gives the claim a volume that node-7 reaches, or creates one
 """
 WITHOUT_REASON = "asked for on the command line"
 

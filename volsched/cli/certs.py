@@ -48,7 +48,7 @@ Expires = Annotated[str, typer.Option("--expires", metavar="D", help="How long i
 
 @app.command(epilog=INIT_EXAMPLES)
 def init(directory: Directory = None) -> None:
-    """Make an authority: ca.crt is public, ca.key must stay secret."""
+    """Create an authority: ca.crt is public, ca.key must stay secret."""
     from volsched.api.access.tls import AuthorityError, make_authority
 
     where = certificates_directory(directory)

@@ -28,7 +28,7 @@ SHOW_EXAMPLES = """**Examples**
 """
 APPLY_EXAMPLES = """**Examples**
 
-`volsched example apply local-database` puts it into your store, which is made if there is none
+`volsched example apply local-database` puts it into your store, which is created if there is none
 
 `volsched example apply local-database --db try.db && volsched schedule --db try.db`
 """

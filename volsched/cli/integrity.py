@@ -74,7 +74,7 @@ def migrate(
     roles: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="PostgreSQL: make a role per line `SERVICE PASSWORD`, and grant its rights."
+            metavar="FILE", help="PostgreSQL: create a role per line `SERVICE PASSWORD`, and grant its rights."
         ),
     ] = None,
 ) -> None:
@@ -332,12 +332,12 @@ def ranges(positions: Sequence[int]) -> str:
 
 ANCHOR_EXAMPLES = """**Examples**
 
-`volsched anchor keygen anchor.key anchor.pub` makes a key for `VOLSCHED_ANCHOR_KEY_FILE`, and what to verify with
+`volsched anchor keygen anchor.key anchor.pub` creates a key for `VOLSCHED_ANCHOR_KEY_FILE` and its public half
 
 `volsched verify --anchor /mnt/anchors --public-key anchor.pub` checks all anchors of a directory
 """
 
-app = typer.Typer(no_args_is_help=True, help="Anchors prove where the log stood: make the keys that sign them.")
+app = typer.Typer(no_args_is_help=True, help="Anchors prove where the log stood: create the keys that sign them.")
 
 
 @app.callback()
@@ -350,7 +350,7 @@ def keygen(
     private: Annotated[Path, typer.Argument(metavar="PRIVATE", help="The key that signs, for its owner alone.")],
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="What others verify with; keep it elsewhere.")],
 ) -> None:
-    """Make an Ed25519 key. PRIVATE belongs to the machine that signs, never into the database or its backups.
+    """Create an Ed25519 key. PRIVATE belongs to the machine that signs, never into the database or its backups.
 
     An existing file is not replaced. Exit 2 if a file cannot be written.
     """

@@ -77,7 +77,7 @@ IMPORT_EXAMPLES = """**Examples**
 `kubectl get ns,nodes,sc,pv,pvc,pods,sts,csidrivers,csinodes,csistoragecapacities,volumeattachments
 -A -o yaml > dump.yaml`
 
-`volsched import --db copy.db -f dump.yaml` makes the store copy.db from it
+`volsched import --db copy.db -f dump.yaml` creates the store copy.db from it
 """
 CODES = (
     (NotFoundError, Exit.NOT_FOUND),
@@ -211,7 +211,7 @@ def import_dump(
         fail(Exit.FAILURE, *problems)
     missing = named_namespaces(loaded)
     loaded = [*load_manifests(_namespaces(missing), source="the namespaces of the input"), *loaded]
-    with opened(db, makes=True) as database:
+    with opened(db, creates=True) as database:
         submitter = _submitter(database, "import", because)
         try:
             with progress_bar(f"Importing {len(loaded)} objects", None):
@@ -279,7 +279,7 @@ def _submit(
             for entry, result in _submitter(database, verb.value, reason).rehearse(loaded, verb):
                 yield entry, result if isinstance(result, Exception) else result["applied"]
         return
-    with opened(db, makes=True) as database:
+    with opened(db, creates=True) as database:
         names = named_namespaces(loaded)
         _report_created(ensure_namespaces(database, names, actor=actor(verb.value), now=system_clock()))
         for entry, outcome in _submitter(database, verb.value, reason).submit(loaded, verb, report=report):

@@ -52,7 +52,7 @@ def schedule(
     It waits for back-offs and deadlines, but not for pods that fit nowhere. Exit 6 if work was left when the time
     was over; what is done is kept, and another call continues.
     """
-    with opened(db, makes=True) as database:
+    with opened(db, creates=True) as database:
         idle, report = _run(database, timeout, config)
         with database.read() as connection:
             outcome = summary(connection) | {"zonalUpgrade": asdict(report)}

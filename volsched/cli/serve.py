@@ -137,7 +137,7 @@ def api(
     require_server()
     note_log_choice(log_level, log_format, verbose)
     start_logging(serves=True)
-    with opened(db, name="volsched api", makes=True) as database:
+    with opened(db, name="volsched api", creates=True) as database:
         where = ServedAddress(host, port, tls_cert, tls_key, client_ca, strict)
         _serve(database, where, None, read_configuration(None))
 
@@ -231,7 +231,7 @@ def up(
         names = CLUSTER_SCHEDULERS if strict else None
         return whole_system(database, config=config, names=names, **_left_out(without or ()))
 
-    with opened(db, name="volsched up", makes=True) as database:
+    with opened(db, name="volsched up", creates=True) as database:
         try:
             make(database)
             plan = anchor_plan(read_settings())
@@ -243,7 +243,7 @@ def up(
 
 
 Systems = Callable[[Database, Bell | None], AbstractContextManager[Callable[[], System]]]
-"""Makes systems on a store while the context lasts."""
+"""Creates systems on a store while the context lasts."""
 
 
 def _work(
@@ -268,7 +268,7 @@ def _work(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with (
-        opened(db, name=f"volsched {role}", makes=True) as database,
+        opened(db, name=f"volsched {role}", creates=True) as database,
         systems(database, bell_of_settings(database)) as make,
     ):
         try:

@@ -55,10 +55,10 @@ def explained(*files: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(db: str | None, *files: str, name: str = "volsched cli", makes: bool = False) -> Iterator["Database"]:
+def opened(db: str | None, *files: str, name: str = "volsched cli", creates: bool = False) -> Iterator["Database"]:
     """The store, ready for use; `files` as in `explained`, `name` as PostgreSQL shows it.
 
-    `makes`: the command writes into a store, and creates one on SQLite if there is none. Tables of an older
+    `creates`: the command writes into a store, and creates one on SQLite if there is none. Tables of an older
     version, and those of a database server, are left to `volsched migrate`. If a server of ours was named, the
     command ends: verbs that open a store cannot ask it.
     """
@@ -77,7 +77,7 @@ def opened(db: str | None, *files: str, name: str = "volsched cli", makes: bool 
     with explained(*files):
         url = database_url(db)
         try:
-            database = _open_or_create(url, name) if makes else open_store(url, name=name)
+            database = _open_or_create(url, name) if creates else open_store(url, name=name)
         except NotMigratedError as error:
             # The message ends with the remedy, a command, which must name this store and not the default one.
             fail(Exit.FAILURE, str(error) + ("" if db is None else f" --db {_shell_word(db)}"))
@@ -117,7 +117,7 @@ def _open_or_create(url: str, name: str) -> "Database":
     except NoStoreError:
         migrate_store(url, make_directory=url == default_url())
         database = open_store(url, name=name)
-        console.stderr.print(f"made a new store in {database.place}", markup=False)
+        console.stderr.print(f"created a new store in {database.place}", markup=False)
         return database
 
 

@@ -84,7 +84,7 @@ def create(
         issued_by=actor("token"),
         expires_at=until,
     )
-    with opened(db, makes=True) as database:
+    with opened(db, creates=True) as database:
         try:
             issue(database, token, reason=checked_reason(reason))
         except TokenTakenError as error:

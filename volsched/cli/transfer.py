@@ -134,7 +134,7 @@ def import_file(
             lines = [
                 _with_header(it, read, file) for file, (it, read) in enumerate(zip(lines, headers, strict=True))
             ]
-        with opened(db, *files, makes=True) as database:
+        with opened(db, *files, creates=True) as database:
             *earlier, (final, last) = (lines_and_total(it, "last") for it in lines)
             with progress_bar("Importing", last) as progress:
                 manifest = import_log(database, *(it for it, _ in earlier), final, progress=progress)
@@ -240,7 +240,7 @@ def restore(
 
 
 def _with_header(lines: Iterator[str], read: Callable[[Iterator[str]], object], file: int = 0) -> Iterator[str]:
-    """The same lines, when the first one is read: a wrong file is refused before a store is made for it."""
+    """The same lines, when the first one is read: a wrong file is refused before a store is created for it."""
     first = next(lines, "")
     try:
         read(iter([first]))

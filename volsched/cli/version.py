@@ -28,7 +28,7 @@ def version(db: Db = None, output: OutputOption = Output.table) -> None:
     if output is Output.json:
         print_json({"client": client, name: details})
     elif details is None:
-        stdout.print(f"{name}: nothing here yet; volsched apply and volsched up make one")
+        stdout.print(f"{name}: nothing here yet; volsched apply and volsched up create one")
     else:
         stdout.print(
             escape(f"{name}: {', '.join(f'{word} {it}' for word, it in details.items())}"), soft_wrap=True

@@ -8,7 +8,7 @@ from volsched.kube.meta import GATE
 GATED = "volsched.io/gate"
 """The label of namespaces whose new pods with claims get our scheduling gate."""
 OWNED = "volsched.io/owned-classes"
-"""The label of namespaces in which claims of owned classes may be made."""
+"""The label of namespaces in which claims of owned classes may be created."""
 API_VERSION = "admissionregistration.k8s.io/v1"
 Object = dict[str, Any]
 

@@ -363,7 +363,7 @@ def words(text: str) -> str:
 def _filter_of(shape: Shape) -> Callable[[Any], Any]:
     """A function that returns what is kept of a value of this shape; None: nothing, as of a value of another type.
 
-    Made once for every kind: every object of a cluster goes through it, and interpreting shapes each time would
+    Built once for every kind: every object of a cluster goes through it, and interpreting shapes each time would
     cost more than decoding the object.
     """
     match shape:

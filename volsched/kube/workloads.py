@@ -118,7 +118,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodVolume:
-    """One entry of a pod's volumes: a claim by name, a claim made from a template, or an inline source."""
+    """One entry of a pod's volumes: a claim by name, a claim created from a template, or an inline source."""
 
     name: str = ""
     claim_name: Annotated[str | None, at("persistentVolumeClaim", "claimName")] = None

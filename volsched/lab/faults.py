@@ -160,7 +160,7 @@ FAULTS: tuple[DrillFault, ...] = (
     _attached("rival", "N", "another scheduler takes N volumes of the same class while ours binds"),
     _attached("steal", "written|bound", "a pod's second volume is given to another claim, while its first is only "
               "written, or is bound already", "written", "bound"),
-    _attached("restore", "early|late", "the store is replaced by a backup that was made before or after volumes "
+    _attached("restore", "early|late", "the store is replaced by a backup, written before or after volumes "
               "were written; a pod and its claim were deleted since, and the replaced process wakes up later",
               "early", "late"),
     _attached("sleep", "POINT[*N]", "the attached process stands still at this fault point until another one of "

@@ -131,7 +131,7 @@ class PvController:
 class ProvisionerPlayer:
     http: RestClient
     in_progress: dict[str, str] = field(default_factory=dict)
-    """Claim → the node for which its volume is being made, whatever is selected on the claim since."""
+    """Claim → the node for which its volume is being created, whatever is selected on the claim since."""
 
     def begin(self, name: str) -> None:
         """The driver is asked for a volume, and takes its time."""
@@ -178,7 +178,7 @@ class ProvisionerPlayer:
         return volume
 
     def give_back(self, name: str) -> None:
-        """Nothing can be made on that node: it is removed from the claim."""
+        """Nothing can be created on that node: it is removed from the claim."""
         claim = self.http.get(claim_path(name)).json()
         body = merged(claim, {"metadata": {"annotations": {SELECTED_NODE: None}}})
         assert self.http.put(claim_path(name), json=body).status_code == 200

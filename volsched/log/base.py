@@ -188,5 +188,5 @@ def archived(connection: Connection, what: str, base: Head) -> ArchivedError:
     files = archives_text(connection)
     return ArchivedError(
         f"{what} is archived: the log begins at position {base.position + 1} and what was before lies in {files}; "
-        "make a store of the archives to look into it: volsched import-log --db COPY ARCHIVE…"
+        "create a store from the archives to look into it: volsched import-log --db COPY ARCHIVE…"
     )

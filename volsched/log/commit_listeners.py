@@ -1,4 +1,4 @@
-"""Listeners to what this process commits: log lines and counters are made from events, after the commit.
+"""Listeners to what this process commits: log lines and counters are derived from events, after the commit.
 
 Rules and drivers report nothing themselves. Their decisions are in the events they append, so a listener cannot
 report something that was not committed. A commit whose answer was lost with its connection is not reported; the

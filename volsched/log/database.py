@@ -78,7 +78,7 @@ class StoreFile:
             return None
         return disk.f_bavail * disk.f_frsize
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create an empty file that only its owner can read; SQLite copies the mode to the files beside it."""
         if self.path is not None:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, OWN))

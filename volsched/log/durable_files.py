@@ -50,7 +50,7 @@ def _check_genesis(begin: Manifest) -> None:
 
 # Consecutive files of the log, such as archives and an export of the rest, read as one history.
 #
-# They can be checked without any store, and a store can be made from them.
+# They can be checked without any store, and a store can be created from them.
 
 
 @dataclass(slots=True)

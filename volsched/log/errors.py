@@ -16,7 +16,7 @@ class NotMigratedError(StoreError):
 
 
 class NoStoreError(NotMigratedError):
-    """There is no file, or it is empty: a store that is made there replaces nothing."""
+    """There is no file, or it is empty: a store that is created there replaces nothing."""
 
 
 class NewerStoreError(StoreError):

@@ -15,7 +15,7 @@ _holds_for_good = False
 
 @contextmanager
 def collector_resting() -> Iterator[None]:
-    """No garbage collection while very many objects without cycles are made: it would walk them all each time."""
+    """No garbage collection while very many objects without cycles are created: it would walk all of them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -31,7 +31,7 @@ from volsched.log.transaction import write
 # turn a slow step into a lost one. Rejected: checking `until` at the append; it depends on clocks and makes
 # nothing safer. A wrong clock or a dead holder ends a lease too (`log.sessions`).
 #
-# A holder is one run of one process: an id made at its start, not a host's name. A process that came back under
+# A holder is one run of one process: an id created at its start, not a host's name. A process that came back under
 # its old name would share the epoch with its previous run, which may still be alive.
 
 NOBODY = ""

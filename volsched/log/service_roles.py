@@ -39,7 +39,7 @@ def grant_service_roles(database: Database, passwords: Mapping[str, str]) -> Non
     if database.engine.dialect.name != "postgresql":
         raise StoreError("roles are PostgreSQL's; a SQLite store has none: leave --roles out")
     if unknown := sorted(set(passwords) - set(SERVICES)):
-        raise StoreError(f'there is no service "{unknown[0]}" to make a role for; there are {", ".join(SERVICES)}')
+        raise StoreError(f'there is no service "{unknown[0]}" that needs a role; there are {", ".join(SERVICES)}')
     with database.migrating() as connection:
         for service, password in passwords.items():
             _grant(connection, service, password)

@@ -41,7 +41,7 @@ def is_read_only(file: Path) -> bool:
 
 
 def opened_for_reading(file: Path) -> sqlite3.Connection:
-    # Without a write-ahead log beside it no process is writing, and SQLite need not make files beside it either.
+    # Without a write-ahead log beside it no process is writing, and SQLite need not create files beside it either.
     mode = "mode=ro" if Path(f"{file}-wal").exists() else "immutable=1"
     return _opened(file, mode)
 

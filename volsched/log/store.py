@@ -25,7 +25,7 @@ def open_store(url: str, *, name: str = "volsched") -> Database:
     if file is not None and not _exists(file):
         # SQLite would create an empty database there, and people would look for their data in it.
         raise NoStoreError(
-            f"nothing here yet: there is no store in {file}; volsched apply and volsched up make one, or {MIGRATE}"
+            f"nothing here yet: there is no store in {file}; volsched apply and up create one, or {MIGRATE}"
         )
     with database.read() as connection:
         revision = revision_of(connection)
@@ -35,7 +35,7 @@ def open_store(url: str, *, name: str = "volsched") -> Database:
                 if revision is None
                 else "the tables are of an older volsched"
             )
-            # Another process may be creating the store and have made only its file yet.
+            # Another process may be creating the store and have created only its file yet.
             empty = file is not None and not inspect(connection).get_table_names()
             raise (NoStoreError if empty else NotMigratedError)(f"{_url_text(database)}: {problem}; {MIGRATE}")
         # Tables of a newer program are accepted: during an upgrade, both versions work on them. The head records
@@ -77,11 +77,11 @@ def make_file(database: Database, *, make_directory: bool = False) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
         elif not file.parent.is_dir():
             raise StoreError(f"directory {file.parent} does not exist; create it, or name another file with --db")
-        database.file.make()
+        database.file.create()
     except OSError as error:
         raise StoreError(
-            f"{file} cannot be made: {error.strerror}; check the directory and its permissions, or name another "
-            "file with --db"
+            f"{file} cannot be created: {error.strerror}; check the directory and its permissions, or name "
+            "another file with --db"
         ) from None
 
 

@@ -102,7 +102,7 @@ class Keeper:
             self._changed.clear()
 
     def step(self, now: int, *, busy: Callable[[], Collection[str]], lease: LeaseProof | None = None) -> int:
-        """Publish changes, and periodically look for leftovers. `busy`: volumes that are being made."""
+        """Publish changes, and periodically look for leftovers. `busy`: volumes that are being created."""
         progress = 0
         if self.storages and now >= min(self._publish_at, self._ask_at):
             self._ask_at = now + ASK_FOR_ROOM
@@ -224,7 +224,7 @@ class Keeper:
         return sum(_is_discarded(storage, name) for name, storage in left.items())
 
     def _is_up_to_date(self, left: Collection[str], now: int, lease: LeaseProof | None) -> bool:
-        """An earlier process may have made them for claims or volumes that we have not read yet."""
+        """An earlier process may have created them for claims or volumes that we have not read yet."""
         # Not as the owner, whose own events the scan would skip.
         actor, scan = f"{self.owner}/leftovers", Scan(self.world.position, _asking_for(left))
         precondition = Precondition(lease=lease, scan=scan)
@@ -299,7 +299,7 @@ _CONCERNS: Mapping[str, Callable[[Manifest, Mapping[str, Storage]], bool]] = {
 
 
 def built_in(*, host_path_root: Path | None, store: str) -> list[Provisioner]:
-    """Directories are made only under a configured root; simulated volumes touch nothing."""
+    """Directories are created only under a configured root; simulated volumes touch nothing."""
     try:
         directories = [] if host_path_root is None else [HostPath(host_path_root, store)]
     except OSError as error:

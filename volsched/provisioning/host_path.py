@@ -1,8 +1,8 @@
 """`volsched.io/host-path`: a directory per volume under one root, for a machine that plays the nodes of a cluster.
 
-Directories are really created and removed, so every step is idempotent, and nothing is touched that was not made
-here: a record under `.made` lists it. The record is written before the directory and removed after it, so a crash
-leaves a record without a directory, never the reverse.
+Directories are really created and removed, so every step is idempotent, and nothing is touched that was not
+created here: a record under `.made` lists it. The record is written before the directory and removed after it, so
+a crash leaves a record without a directory, never the reverse.
 
 Rejected: a marker file inside the directory. It would be part of the user's data, and the user could delete it.
 """
@@ -23,8 +23,8 @@ from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, p
 HOST_PATH = "volsched.io/host-path"
 RECORDS = ".made"
 NO_ATTRIBUTES = (
-    "makes directories, which have no attributes; remove volumeAttributesClassName from the claim, or use a class "
-    "of a CSI driver"
+    "creates directories, which have no attributes; remove volumeAttributesClassName from the claim, or use a "
+    "class of a CSI driver"
 )
 NEEDS_NODE = "a directory belongs to one node; use a class with volumeBindingMode WaitForFirstConsumer"
 
@@ -33,8 +33,7 @@ NEEDS_NODE = "a directory belongs to one node; use a class with volumeBindingMod
 class HostPath:
     root: Path
     store: str = ""
-    """The store that directories are made for. Another store's volumes are no leftovers, though ours lacks them.
-    """
+    """The store that owns the directories. Another store's volumes are no leftovers, though ours lacks them."""
     plugin: VolumePlugin = field(
         default_factory=lambda: VolumePlugin(name=HOST_PATH, recycles=True, sources=frozenset({"hostPath"}))
     )
@@ -50,7 +49,7 @@ class HostPath:
         if claim.selector is not None:
             raise PluginError(NO_SELECTOR)
         if claim.mode != FILESYSTEM:
-            raise PluginError(f"{HOST_PATH} makes file systems only; ask for volumeMode {FILESYSTEM}")
+            raise PluginError(f"{HOST_PATH} creates file systems only; ask for volumeMode {FILESYSTEM}")
         if claim.attributes_class:
             raise PluginError(f"{HOST_PATH} {NO_ATTRIBUTES}")
         if request.node is None:
@@ -81,7 +80,7 @@ class HostPath:
     def recycle(self, volume: Manifest, now: int) -> Unfinished | None:  # noqa: ARG002
         path = self._path_of(volume)
         if not self._is_there(path):
-            raise PluginError(f"{path} is gone; make it again or set the reclaim policy to Delete")
+            raise PluginError(f"{path} is gone; recreate it or set the reclaim policy to Delete")
         self._try(lambda: _empty(path), "emptied", path)
         return None
 
@@ -112,7 +111,7 @@ class HostPath:
         record = self._record(path)
         ours = record.exists()
         if not ours and os.path.lexists(path):
-            raise PluginError(f"{path} exists and was not made by {HOST_PATH}; move it away")
+            raise PluginError(f"{path} exists and was not created by {HOST_PATH}; move it away")
         if ours and self._is_there(path) and any(path.iterdir()):
             raise PluginError(f"{path} holds files already and is not given to another claim; move them away")
 
@@ -135,7 +134,7 @@ class HostPath:
         if given != str(path):
             raise PluginError(f"the volume's path {given} is not {path}; nothing outside is touched")
         if os.path.lexists(path) and not self._record(path).exists():
-            raise PluginError(f"{path} was not made by {HOST_PATH}; remove it by hand")
+            raise PluginError(f"{path} was not created by {HOST_PATH}; remove it by hand")
         return path
 
     def _is_there(self, path: Path) -> bool:

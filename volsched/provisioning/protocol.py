@@ -8,7 +8,7 @@ from volsched.provisioning.rules import Created, DriverRefusal, TopologyRequirem
 from volsched.pv_controller.rules import Provision, VolumePlugin
 
 # A call never blocks: a long one returns `Unfinished`, and the same call is made again later. So every call
-# must be idempotent, keyed by the volume's name: called twice for one name, a provisioner makes one volume, and
+# must be idempotent, keyed by the volume's name: called twice for one name, a provisioner creates one volume, and
 # deleting what is gone succeeds. Crash recovery needs no more.
 #
 # A refusal is a `PluginError` and means that nothing is left behind. Any other exception leaves the outcome
@@ -26,7 +26,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a provisioner sees of the cluster: classes that name it, volumes that it made, all nodes."""
+    """What a provisioner sees of the cluster: classes that name it, volumes that it created, all nodes."""
 
     classes: Sequence[Manifest] = ()
     nodes: Sequence[Manifest] = ()

@@ -26,7 +26,7 @@ from volsched.pv_controller.rules.protection import DELETE, claim_provisioner
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import BOUND, RELEASED
 
-# Where a volume may be made and where it should be: the topology requirement of a CreateVolume call.
+# Where a volume may be created and where it should be: the topology requirement of a CreateVolume call.
 #
 # A segment is a label's key and value; a term is a conjunction of segments, sorted by key. A volume must be
 # reachable from one of the requisite terms; the preferred ones are tried in their order.
@@ -227,7 +227,7 @@ class Next(StrEnum):
     DONE = "done"
     """There is a volume that fits."""
     FINISHED = "finished"
-    """There is no volume, and this call will make none; a new call may follow later."""
+    """There is no volume, and this call will create none; a new call may follow later."""
     BACKGROUND = "in background"
     """There may be a volume: the same call is repeated until it is final, even if the claim is gone."""
     RESCHEDULE = "reschedule"
@@ -250,7 +250,7 @@ def judge(
     """`topology`: the driver supports it; `node_selected`: the claim has a node that can be removed."""
     if isinstance(answer, Created):
         if 0 < answer.bytes < wanted_bytes:
-            why = f"the driver made a volume of {answer.bytes} bytes where {wanted_bytes} were asked for"
+            why = f"the driver created a volume of {answer.bytes} bytes where {wanted_bytes} were asked for"
             return DriverVerdict(next=Next.BACKGROUND, why=why, delete=True)
         return DriverVerdict(next=Next.DONE)
     why = f"{answer.code}: {answer.message}" if answer.code else answer.message

@@ -133,7 +133,7 @@ class _Asset:
     published: bool = False
     """There is, or was, a volume for it."""
     adopted: bool = False
-    """Known from its volume alone: made by an array in another process."""
+    """Known from its volume alone: created by an array in another process."""
 
 
 @dataclass(slots=True)
@@ -164,9 +164,9 @@ class Array:
             asset = begun
             self._keep(request.name, asset)
         if asset.ready_at == NEVER:
-            return DriverRefusal(DriverCode.DEADLINE_EXCEEDED, f"volume {request.name} is not made yet")
+            return DriverRefusal(DriverCode.DEADLINE_EXCEEDED, f"volume {request.name} is not created yet")
         if now < asset.ready_at:
-            return DriverRefusal(DriverCode.ABORTED, f"volume {request.name} is still being made", asset.ready_at)
+            return DriverRefusal(DriverCode.ABORTED, f"volume {request.name} is being created", asset.ready_at)
         self._keep(request.name, replace(asset, handed_over=True))
         return Created(handle=request.name, bytes=asset.bytes, topologies=asset.terms)
 
@@ -182,7 +182,7 @@ class Array:
         return list(self._assets)
 
     def discard(self, name: str) -> bool:
-        """Storage that had a volume may hold data to keep; storage that is still being made cannot be stopped."""
+        """Storage that had a volume may hold data to keep; storage that is being created cannot be stopped."""
         asset = self._assets.get(name)
         if asset is None or asset.published or asset.ready_at == NEVER:
             return False

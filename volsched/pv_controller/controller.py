@@ -167,7 +167,7 @@ class Controller:
         assert self._lease is not None
         proof = self._lease.proof
         progress = self._operations.step(now, proof)
-        return progress + self._keeper.step(now, busy=self._operations.making, lease=proof)
+        return progress + self._keeper.step(now, busy=self._operations.creating, lease=proof)
 
     def _leads(self, now: int) -> bool:
         # Also after our clock went back: others would otherwise see only the lease that we wrote with the later

@@ -110,7 +110,7 @@ def _volume(answer: Any, request: Provision) -> Any:
 
 
 def no_answer(request: PluginCall, why: str) -> PluginError:
-    """Whether storage was made is unknown, so the selected node stays. Deletion is safe to repeat."""
+    """Whether storage was created is unknown, so the selected node stays. Deletion is safe to repeat."""
     return UnfinishedError(why) if isinstance(request, Provision) else PluginError(why)
 
 
@@ -189,8 +189,8 @@ class _Running:
     """Stream → the version that was read live since the last call of a provisioner."""
     checked: bool = False
     """Preconditions were re-checked; irreversible calls are allowed from here."""
-    making: str = ""
-    """The volume that a provisioner is making."""
+    creating: str = ""
+    """The volume that a provisioner is creating."""
     wanted_again: bool = False
 
     def answer(self, reply: Any) -> None:
@@ -248,9 +248,9 @@ class Operations:
     def next_due(self) -> int | None:
         return min((running.due for running in self._running.values()), default=None)
 
-    def making(self) -> frozenset[str]:
+    def creating(self) -> frozenset[str]:
         """Volumes for which storage may exist before the object does."""
-        return frozenset(running.making for running in self._running.values() if running.making)
+        return frozenset(running.creating for running in self._running.values() if running.creating)
 
     def forget(self, key: Key) -> None:
         """The object is gone; its running operations run to their end."""
@@ -323,8 +323,8 @@ class Operations:
 
     def _back_off(self, running: _Running, now: int) -> None:
         del self._running[running.name]
-        if running.making:
-            self.in_doubt(running.making)
+        if running.creating:
+            self.in_doubt(running.creating)
         before = self._backoffs.get(running.name)
         wait = FIRST_BACKOFF if before is None else min(before.wait * 2, LONGEST_BACKOFF)
         self._backoffs[running.name] = _Backoff(running.key, wait, now + wait)
@@ -334,8 +334,8 @@ class Operations:
         """A precondition no longer holds: sync the object again."""
         running.steps.close()
         del self._running[running.name]
-        if running.making:
-            self.in_doubt(running.making)
+        if running.creating:
+            self.in_doubt(running.creating)
         self.sync_later(running.key, now)
 
     # --- the provisioner --------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ class Operations:
         """False: not finished yet."""
         running.called_at = now if running.called_at is None else running.called_at
         if isinstance(request, Provision):
-            running.making = request.volume_name
+            running.creating = request.volume_name
         try:
             answer = ask(self.provisioners[request.plugin], request, now)
         except PluginError as error:

@@ -35,7 +35,7 @@ from volsched.runtime.settings import Settings
 
 COMMAND_SECONDS = 60
 LONGEST_WORDS = 500
-NO_KEY = "VOLSCHED_ANCHOR_KEY_FILE: is not set, and anchors are signed; make a key with: volsched anchor keygen"
+NO_KEY = "VOLSCHED_ANCHOR_KEY_FILE: is not set, and anchors are signed; create a key with: volsched anchor keygen"
 _log = logging.getLogger("volsched.anchors")
 
 

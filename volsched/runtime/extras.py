@@ -12,7 +12,7 @@ MODULES = {
 }
 """Which modules come with which extra."""
 PIPX = "pipx_metadata.json"
-"""What pipx leaves in every environment that it makes."""
+"""What pipx leaves in every environment that it creates."""
 
 
 class MissingExtraError(ModuleNotFoundError):
@@ -37,7 +37,7 @@ def install_command(extra: str) -> str:
     if (Path(sys.prefix) / PIPX).exists():
         return f"pipx runpip volsched install {package}"
     if find_spec("pip") is None:
-        # As uv makes environments.
+        # As uv creates environments.
         return f"uv pip install --python {sys.executable} {package}"
     first = which("pip")
     if first is not None and Path(first).parent == Path(sys.executable).parent:

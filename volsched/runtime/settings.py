@@ -1,8 +1,8 @@
 """Settings: where the store is, whether there is a Redis, limits. From the environment; `--db` overrides.
 
-Each field is `VOLSCHED_` and its name in capitals; `tools/settings.py` makes `docs/settings.md` from them. Any of
-them may be in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: too many processes can read
-an environment.
+Each field is `VOLSCHED_` and its name in capitals; `tools/settings.py` generates `docs/settings.md` from them. Any
+of them may be in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: too many processes can
+read an environment.
 """
 
 import os
@@ -31,7 +31,7 @@ EFFECT_LEASE_SECONDS = 30
 ATTACHED_LEASE_SECONDS = 120
 """The same for `attach`. Longer than a call may take: whoever takes an effect over sooner would only repeat it."""
 PLUGINS = "volsched.plugins"
-"""The entry point group of third-party plugins: name = a callable that makes the plugin."""
+"""The entry point group of third-party plugins: name = a callable that creates the plugin."""
 
 
 def _absolute(path: Path) -> Path:
@@ -121,7 +121,7 @@ class Settings(BaseSettings):
     )
     host_path_root: Annotated[Path, AfterValidator(_absolute)] | None = Field(
         default=None,
-        description="Where `volsched.io/host-path` makes directories, an absolute path; without it, it is off.",
+        description="Where `volsched.io/host-path` creates directories, an absolute path; without it, it is off.",
     )
     heartbeat_file: Path | None = Field(
         default=None,

@@ -140,7 +140,7 @@ class CapacityLedger:
             self._recall_alone(stream, since)
 
     def _recall_alone(self, stream: str, since: str) -> None:
-        """A volume that was made recently for a claim without a pod may not be published yet."""
+        """A volume that was created recently for a claim without a pod may not be published yet."""
         claim = living(self.world.states, stream)
         manifest: Mapping[str, Any] = {} if claim is None else claim.manifest or {}
         room = promised_room(annotations(manifest)) if manifest else None

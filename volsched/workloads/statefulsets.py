@@ -139,7 +139,7 @@ class StatefulSets:
         precondition = Precondition(versions={stream: state.version})
         for command in self._revision_commands(set_, step, now):
             yield "", door.together(command, precondition=precondition)
-        for planned in step.make:
+        for planned in step.create:
             for replica in _apart(planned):
                 yield (
                     replica.name,

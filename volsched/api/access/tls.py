@@ -175,13 +175,13 @@ def load_authority(directory: Path) -> Authority:
         key = serialization.load_pem_private_key((directory / CA_KEY).read_bytes(), password=None)
     except FileNotFoundError as error:
         raise AuthorityError(
-            f"{error.filename} does not exist; make an authority with: volsched certs init --dir {directory}"
+            f"{error.filename} does not exist; create an authority with: volsched certs init --dir {directory}"
         ) from None
     except (OSError, ValueError, TypeError) as error:
         raise AuthorityError(f"the authority in {directory} cannot be read: {error}; restore its files") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise AuthorityError(
-            f"{directory / CA_KEY} is no elliptic-curve key; issue certificates with the tool that made it"
+            f"{directory / CA_KEY} is no elliptic-curve key; issue certificates with the tool that created it"
         )
     return Authority(certificate, key)
 

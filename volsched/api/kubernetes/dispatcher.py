@@ -172,7 +172,7 @@ def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:
         case ResourceStorage.BESIDE:
             return LEASE_WRITERS
         case ResourceStorage.NOT:
-            raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be made")
+            raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be created")
 
 
 def _discovery_answer(request: Request, place: Root | ApiGroup | GroupVersion) -> HttpAnswer:

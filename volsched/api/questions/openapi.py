@@ -17,7 +17,7 @@ PLACE = f"apis/{GROUP}/{VERSION}"
 _REF = "#/components/schemas/"
 _OBJECT: dict[str, Any] = {"type": "object"}
 TYPED_ANSWERS = (VolumeMap, LogTimeline)
-"""Answers whose schemas are made from their types."""
+"""Answers whose schemas are generated from their types."""
 ANYWHERE = (400, 401, 403, 404, 405, 406, 408, 410, 413, 415, 422, 429, 503)
 """Codes that any endpoint may answer with: a Status."""
 NAME = {

@@ -1,4 +1,4 @@
-"""Operations (path, parameters, answer), and those that are made from the registry's questions."""
+"""Operations (path, parameters, answer), and those that are generated from the registry's questions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -168,7 +168,7 @@ def _forward(
 
 
 def _was_given(volume: Manifest, leg: LegState) -> bool:
-    """The volume points at the claim already: a provisioner made it, or the PV controller began to bind it.
+    """The volume points at the claim already: a provisioner created it, or the PV controller began to bind it.
 
     The leg waits for it without our stamp. A link that we did not write is not undone: a provisioned volume that
     loses its claim is offered to other claims and never deleted.

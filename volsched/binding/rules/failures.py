@@ -144,7 +144,7 @@ def _as_reference(reason: str, leg: LegState | None) -> str:
 #
 # Runs only after a cycle that found no node. A claim is chosen only if it is certainly empty, and only if a dry
 # run with the claims free finds a node; otherwise moving them gains nothing. Unbinding would destroy a volume
-# that another provisioner made, so such a claim keeps it, as in the reference, unless the configuration or a
+# that another provisioner created, so such a claim keeps it, as in the reference, unless the configuration or a
 # user requests it.
 
 MOST_REQUESTS = 5
@@ -165,8 +165,8 @@ def claims_to_roll_back(
     """The claims whose bindings to undo, in name order; none if that would be unsafe or would not help.
 
     Of the snapshot's pods only those that share a claim with the pod matter. `foreign`: include claims whose
-    volumes other provisioners made. `finds_node` is the dry run: would the pod find a node if these objects were
-    as given?
+    volumes other provisioners created. `finds_node` is the dry run: would the pod find a node if these objects
+    were as given?
     """
     if not any(reason in refusal for reason in _VOLUME_REASONS):
         return ()
@@ -183,7 +183,7 @@ def claims_to_roll_back(
 
 
 def is_foreign(volume: Volume | None) -> bool:
-    """Another provisioner made the volume and deletes it; our PV controller guards only what it deletes itself."""
+    """Another provisioner created the volume and deletes it; our PV controller guards only what it deletes."""
     return (
         volume is not None
         and PROVISIONED_BY in volume.meta.annotations

@@ -24,6 +24,7 @@ KEPT = "bound and clean: kept for the next plan, which is pinned to it"
 HOLDS_DATA = "the claim may hold data and is never unbound; delete the claim to give it up"
 CLAIM_GONE = "its claim is gone and may have held data; the volume is reclaimed as its policy says"
 NOT_OURS = "it does not carry this binding's stamp: somebody else has written it since"
+# Stored with the leg and recognised by its beginning in the failure memory: the words cannot change.
 REFUSED = "refused: the provisioner gave the node back, and nothing was made"
 RETAINED_HALF_BOUND = "S3: half bound, and Kubernetes' PV controller has not completed it; it will when it runs"
 RETAINED_NAMED = "S4: the claim names its volume, which Kubernetes never changes; it is being bound"

@@ -1,7 +1,7 @@
 """The writes that undo a leg: one at a time, each conditional, claim before volume.
 
 Called again after a crash, or after each write, a release continues from what it finds. What may hold data, what
-others have taken since and what a provisioner may still make is retained, with the reason.
+others have taken since and what a provisioner may still create is retained, with the reason.
 """
 
 from collections.abc import Mapping

@@ -49,9 +49,9 @@ class SafeRow(StrEnum):
     SELECTED = "D1"
     PROVISIONING = "D2"
     GIVEN_BACK = "D2'"
-    """A provisioner has removed the node: it made nothing and will make nothing."""
+    """A provisioner has removed the node: it created nothing and will create nothing."""
     NODE_GONE = "D2''"
-    """A provisioner was requested, and the node has been gone for longer than we wait; no volume was made."""
+    """A provisioner was requested, and the node has been gone for longer than we wait; no volume was created."""
 
 
 class SafeAction(StrEnum):
@@ -117,7 +117,7 @@ def static_row(
 
 
 def dynamic_row(binding: str, claim_uid: str, claim: Manifest | None, *, is_stranded: bool = False) -> SafeRow:
-    """`is_stranded`: the node has been gone for longer than our patience, and the provisioner made no volume."""
+    """`is_stranded`: the node has been gone for longer than our patience, and there is no volume."""
     if claim is None or uid(claim) != claim_uid:
         return SafeRow.FREE
     marks = annotations(claim)

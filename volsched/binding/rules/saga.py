@@ -365,7 +365,7 @@ def _next_stage(binding: str, state: BindingState) -> Decision:
 
 
 def _is_refused(binding: str, leg: LegState, states: States) -> bool:
-    """The claim carries this leg's stamp but no node: a provisioner that made nothing removes it."""
+    """The claim carries this leg's stamp but no node: a provisioner that created nothing removes it."""
     claim = manifest_of(states, f"claim/{leg.claim}")
     if not leg.dynamic or claim is None or uid(claim) != leg.claim_uid or claim_is_bound(claim):
         return False

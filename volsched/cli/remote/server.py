@@ -205,7 +205,7 @@ class RemoteServer:
             except (OSError, ssl.SSLError):
                 fail(
                     Exit.USAGE,
-                    f"{self.certificate} and {self.key} are no certificate and its key in PEM; make them with: "
+                    f"{self.certificate} and {self.key} are no certificate and its key in PEM; create them with: "
                     "volsched certs client",
                 )
         return context
@@ -233,7 +233,7 @@ class RemoteServer:
             fail(
                 Exit.FAILURE,
                 f"{self.url} does not know who is asking ({message or 'Unauthorized'}); give a valid token with "
-                "--token-file, or --client-cert and --client-key; volsched token create NAME makes one",
+                "--token-file, or --client-cert and --client-key; volsched token create NAME creates one",
             )
         # Admission forbids too; only where the user may not ask at all does the server name him.
         if code == 403 and (not message or 'User "' in message):

@@ -1,4 +1,4 @@
-"""The real cluster that a mode acts on, made in the same way for the attached process and for its workers."""
+"""The real cluster that a mode acts on, created in the same way for the attached process and for its workers."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -20,7 +20,7 @@ _LEGACY = ("firstTimestamp", "lastTimestamp", "count", "source")
 
 
 def new_event_errors(event: Fields) -> FieldErrors:
-    """Why an event that is made under `events.k8s.io` is refused. Without a time the other new fields are not
+    """Why an event that is created under `events.k8s.io` is refused. Without a time the other new fields are not
     looked at."""
     errors = _namespace_errors(event)
     if event.get("eventTime") is None:

@@ -63,7 +63,7 @@ def stateful_set_creation_errors(stateful_set: Fields) -> FieldErrors:
         errors += claim_spec_errors(f"{where}.spec", fields_at(template, "spec"))
         name = text_at(fields_at(template, "metadata"), "name")
         if name in names:
-            # Kubernetes accepts it, and makes one claim of two templates.
+            # Kubernetes accepts it, and creates one claim of two templates.
             errors.append(duplicate(f"{where}.metadata.name", name))
         names |= {name} - {""}
     for name in ("replicas", "minReadySeconds"):

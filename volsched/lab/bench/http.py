@@ -382,7 +382,7 @@ def _ours(store: Path) -> Iterator[Serving]:
         [*volsched, "migrate", "--db", str(store)], capture_output=True, text=True, check=False
     )
     if migration.returncode:
-        raise HttpLoadError(f"no store could be made: {migration.stderr.strip()}")
+        raise HttpLoadError(f"no store could be created: {migration.stderr.strip()}")
     # Maximum speed is measured here.
     environment = {**os.environ, "VOLSCHED_REQUESTS_PER_SECOND": "0"}
     command = [*volsched, "serve", "api", "--db", str(store), "--port", "0"]

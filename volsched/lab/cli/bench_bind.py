@@ -63,7 +63,7 @@ def bind(
         str | None, typer.Option("--redis", metavar="URL", help="Measure with Celery workers too, on PostgreSQL.")
     ] = None,
     stack: Annotated[
-        bool, typer.Option("--stack", help="Measure on a whole stack of processes too, made for it and removed.")
+        bool, typer.Option("--stack", help="Measure on a whole stack of processes too, created for this run.")
     ] = False,
     workers_of_stack: Annotated[
         list[int] | None,

@@ -41,7 +41,7 @@ Server = Annotated[
     typer.Option(
         "--postgres",
         metavar="URL",
-        help="Measure on this PostgreSQL server too, in a database that is made for it and dropped.",
+        help="Measure on this PostgreSQL server too, in a database that is created for it and dropped.",
     ),
 ]
 

@@ -169,7 +169,7 @@ def _engine(play: Play, engine: str | None) -> str:
 def check_writable(html: Path) -> None:
     """Before the drill: it takes a minute, and would be played for nothing."""
     if not html.parent.is_dir():
-        fail(Exit.USAGE, f"--html: {html.parent} is no directory; make it first, or write elsewhere")
+        fail(Exit.USAGE, f"--html: {html.parent} is no directory; create it first, or write elsewhere")
     if html.is_dir() or not os.access(html if html.exists() else html.parent, os.W_OK):
         fail(Exit.USAGE, f"--html: {html} cannot be written; name a file in a directory of yours")
 

@@ -204,7 +204,7 @@ def secrets(
         Path | None, typer.Option(metavar="DIR", help="Copy to DIR/SERVICE what each service is given.")
     ] = None,
 ) -> None:
-    """Make the passwords and certificates of docker-compose.yml, and a kubeconfig for its API.
+    """Create the passwords and certificates of docker-compose.yml, and a kubeconfig for its API.
 
     Passwords that are there stay. Certificates last a year; run it again for new ones.
     """

@@ -160,7 +160,7 @@ def cluster(stage: Stage) -> Iterator[StageLine]:
         name, zone = it["metadata"]["name"], it["metadata"]["labels"][ZONE]
         rows.append((name, zone, _disks(volumes, name), rooms[zone]))
     yield Rows(("node", "zone", "local disks", "room for zonal volumes"), rows)
-    yield "Local disks are there already; zonal volumes are made on demand by a simulated provisioner."
+    yield "Local disks are there already; zonal volumes are created on demand by a simulated provisioner."
 
 
 def three_claims(stage: Stage) -> Iterator[StageLine]:
@@ -177,9 +177,10 @@ def three_claims(stage: Stage) -> Iterator[StageLine]:
         check(claim["status"]["phase"] == "Bound", f"claim {leg.claim} is not bound")
         volume = stage.get("volume", claim["spec"]["volumeName"])
         asked = claim["spec"]["resources"]["requests"]["storage"]
-        made = "made for it" if leg.dynamic else "was there"
-        rows.append((leg.claim, asked, volume["metadata"]["name"], volume["spec"]["capacity"]["storage"], made))
-    check(sorted(row[-1] for row in rows) == ["made for it", "was there", "was there"], "another mix of volumes")
+        created = "created for it" if leg.dynamic else "was there"
+        rows.append((leg.claim, asked, volume["metadata"]["name"], volume["spec"]["capacity"]["storage"], created))
+    mix = sorted(row[-1] for row in rows)
+    check(mix == ["created for it", "was there", "was there"], "another mix of volumes")
     yield Rows(("claim", "asks for", "volume", "size", ""), rows)
     yield (
         f"One transaction of three legs: {stage.position - before} events in {seconds:.2f} s, of which the "

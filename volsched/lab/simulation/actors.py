@@ -61,7 +61,7 @@ def new_objects(choice: ScheduleChoice) -> list[tuple[str, NewManifest]]:
             drivers = _csi_node(name, given.get("limit"))
             return [("Node", _node(name, given.get("zone", "z1"))), ("CSINode", drivers)]
         case "misfit":
-            # A separate place for the external provisioner: otherwise it would neither make anything nor release
+            # A separate place for the external provisioner: otherwise it would neither create anything nor release
             # the node.
             return [("Node", _node(name, "")), ("CSINode", _csi_node(name, None, key=HOSTNAME))]
         case "volume":
@@ -223,9 +223,9 @@ class Others:
                 self._patch(NODE, [it], 0, {"spec": {"unschedulable": None}})
 
     def give_up_stuck_pods(self) -> None:
-        """Owners delete pods of which one claim is stored on a misfit, where no volume is made for another.
+        """Owners delete pods of which one claim is stored on a misfit, where no volume is created for another.
 
-        What an external provisioner made, or what may hold data, stays with its claim (docs/binding.md): only a
+        What an external provisioner created, or what may hold data, stays with its claim (docs/binding.md): only a
         person can decide.
         """
         misfits = {metadata(it)["name"] for it in self._list(NODE) if ZONE not in metadata(it).get("labels", {})}

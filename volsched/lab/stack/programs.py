@@ -72,26 +72,26 @@ def make_cluster(programs: Path, data: Path, password: str) -> None:
     if data.exists():
         _check_version(data)
         return
-    user, making = system_user(), data.with_name(f"{data.name}.making")
-    shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(mode=0o700)
-    given = making.with_name("password")
+    user, creating = system_user(), data.with_name(f"{data.name}.creating")
+    shutil.rmtree(creating, ignore_errors=True)
+    creating.mkdir(mode=0o700)
+    given = creating.with_name("password")
     given.write_text(password)
     if user is not None:
-        shutil.chown(making, user, user)
+        shutil.chown(creating, user, user)
         shutil.chown(given, user, user)
     options = ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", f"--username={USER}", f"--pwfile={given}"]
     try:
-        _run_program([programs / "initdb", *options, "--no-sync", "-D", making], user, making)
+        _run_program([programs / "initdb", *options, "--no-sync", "-D", creating], user, creating)
         _run_program(
-            [programs / "postgres", "--single", "-D", making, "postgres"],
+            [programs / "postgres", "--single", "-D", creating, "postgres"],
             user,
-            making,
+            creating,
             script=f"CREATE DATABASE {DATABASE}\n",
         )
     finally:
         given.unlink()
-    making.rename(data)
+    creating.rename(data)
 
 
 def _check_version(data: Path) -> None:
@@ -99,7 +99,7 @@ def _check_version(data: Path) -> None:
     made_by, ours = (data / "PG_VERSION").read_text().strip(), str(_wheel().TARGET_POSTGRES_VERSION)
     if made_by != ours:
         raise WheelMissingError(
-            f"{data} was made by PostgreSQL {made_by}, and {ours} is installed; install the previous wheel, "
+            f"{data} was created by PostgreSQL {made_by}, and {ours} is installed; install the previous wheel, "
             f"take a backup (volsched backup), then begin in another directory (--dir) and restore it there"
         )
 

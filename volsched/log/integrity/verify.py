@@ -340,7 +340,7 @@ def rebuild(database: Database, *, progress: Progress | None = None) -> Repair:
             repair.findings += _repair(database, connection, folded, table, keys)
         kept, base = tables.snapshots, read_base(connection)
         for (stream, version), finding in snapshots.items():
-            # Not those of a base that an archive has made meanwhile: they are right, and the only ones there are.
+            # Not those of a base that an archive wrote meanwhile: they are right, and the only ones there are.
             wrong = (kept.c.stream == stream, kept.c.version == version, kept.c.position > base.position)
             connection.execute(delete(kept).where(*wrong))
             repair.findings.append(finding)

@@ -152,7 +152,7 @@ def _step(database: Database, base: Base, until: int, noted: tuple[object, ...])
 
 def _check_unmoved(connection: Connection, start: Head) -> None:
     if read_base(connection) != start:
-        raise StoreError("another archive of this store is being made; nothing was lost, run it again")
+        raise StoreError("another archive of this store is being created; nothing was lost, run it again")
 
 
 def _row_of(manifest: Manifest, out: Path) -> tuple[object, ...]:

@@ -111,8 +111,8 @@ def _unknown(connection: Connection, base: Head, until: int) -> Iterator[tuple[s
 # Annotations of a deleted object, and of an earlier object of the same name, are redacted too: nothing present
 # depends on them. Snapshots of such a life are dropped; they are only a cache of it.
 #
-# Not reached: archives and backups that were made before (the store does not own those files), and the base states
-# behind an archive until the next archive moves past the end of the object.
+# Not reached: archives and backups that were written before (the store does not own those files), and the base
+# states behind an archive until the next archive moves past the end of the object.
 
 STEP = 500
 """Events that are redacted in one transaction; the event that seals them holds some 80 bytes for each."""

@@ -57,7 +57,7 @@ _CANNOT_GROW = (
     "and the storageclass that provisions the pvc must support resize"
 )
 _CANNOT_GROW_YET = (
-    "volume expansion is not supported yet; make a larger claim and copy the data, or keep the size that it has"
+    "volume expansion is not supported yet; create a larger claim and copy the data, or keep the size that it has"
 )
 
 

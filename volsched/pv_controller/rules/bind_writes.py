@@ -170,7 +170,7 @@ def unbind(volume: ParsedObject[Volume]) -> Steps[ParsedObject[Volume]]:
 def starts_clean(volume: Volume, claim: Claim) -> bool:
     """No pod can have written through this binding: a search made it, with an unused volume.
 
-    A volume made for the claim is still Pending when it is bound; any other Pending volume was not synced yet.
+    A volume created for the claim is still Pending when it is bound; any other Pending volume was not synced yet.
     """
     made_for_it = (
         volume.phase == PENDING

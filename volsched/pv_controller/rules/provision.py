@@ -67,7 +67,7 @@ SAVE_PAUSE_SECONDS = 10
 
 
 def provisioned_name(claim: Claim) -> str:
-    """The name of the claim's own volume, so that it is never made twice."""
+    """The name of the claim's own volume, so that it is never created twice."""
     return f"pvc-{claim.meta.uid}"
 
 
@@ -133,10 +133,10 @@ def _make(
     name = provisioned_name(claim.value)
     options: Sequence[str] = storage_class.manifest.get("mountOptions", ())
     if (yield LiveGet(VOLUME, name)) is not None:
-        # An earlier operation created it, or the name is taken. Either way there is nothing to make.
+        # An earlier operation created it, or the name is taken. Either way there is nothing to create.
         pass
     elif options and not plugin.mount_options:
-        # Refused before storage is made that could never be mounted as the class says.
+        # Refused before storage is created that could never be mounted as the class says.
         raise (yield from _failure(claim, no_mount_options(storage_class.value.name, options)))
     else:
         node = yield from _node_of(claim, rules)
@@ -222,7 +222,7 @@ def _finished(
 
 
 def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
-    """Why the volume could never be bound to the claim that it was made for."""
+    """Why the volume could never be bound to the claim that it was created for."""
     if volume.size < claim.size:
         return volume_too_small(str(volume.size), str(claim.size))
     differs = (volume.attributes_class or "") != (claim.attributes_class or "")

@@ -111,13 +111,13 @@ def provisioning_failed(class_name: str, why: str) -> str:
 
 
 def volume_too_small(size: str, wanted: str) -> str:
-    return f"the plugin made a volume of {size} where {wanted} were asked for"
+    return f"the plugin created a volume of {size} where {wanted} were asked for"
 
 
 def volume_without_attributes(wanted: str, actual: str) -> str:
     got = f'"{actual}"' if actual else "none"
     return (
-        f"the plugin made a volume with volumeAttributesClassName {got} where volumeAttributesClassName "
+        f"the plugin created a volume with volumeAttributesClassName {got} where volumeAttributesClassName "
         f'"{wanted}" was asked for; use a class of a CSI driver, or a claim without volumeAttributesClassName'
     )
 

@@ -116,7 +116,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """Make storage for a claim. Answer: a volume's manifest with at least its capacity, modes and source."""
+    """Create storage for a claim. Answer: a volume's manifest with at least its capacity, modes and source."""
 
     plugin: str
     volume_name: str
@@ -228,7 +228,7 @@ class ControllerRules:
     alpha_annotations: bool
     """The selected node counts under its alpha names too."""
     refuses_other_attributes: bool
-    """Delete a volume that a plugin made without the claim's volumeAttributesClassName: the two could never be
+    """Delete a volume that a plugin created without the claim's volumeAttributesClassName: the two could never be
     bound. The reference keeps it, and the claim waits forever.
     """
 

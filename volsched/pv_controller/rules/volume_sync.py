@@ -219,7 +219,7 @@ def _deleter(volume: Volume, rules: ControllerRules) -> VolumePlugin | None:
     if provisioner:
         raise PluginError(no_plugin_named(provisioner))
     if volume.source is not None and volume.source.kind == "csi":
-        # A CSI volume of unknown origin: its driver's provisioner knows whether it made it.
+        # A CSI volume of unknown origin: its driver's provisioner knows whether it created it.
         return None
     serving = _serving(volume, rules, deletes=True)
     if serving is None:
@@ -274,7 +274,7 @@ def _sync_with(
     elif claim.value.volume_name == volume.value.name:
         yield from move_volume(volume, BOUND)
     elif PROVISIONED_BY in volume.meta.annotations and volume.value.reclaim_policy == DELETE:
-        # Made for a claim that found another volume meanwhile: never used.
+        # Created for a claim that found another volume meanwhile: never used.
         yield from _release(view, volume, rules=rules)
     else:
         yield from unbind(volume)

@@ -135,7 +135,7 @@ def _volume(
         yield Orphan(kind=OrphanKind.RELEASED, object=stream, detail=f"held {claim}, policy {policy}", since=since)
     if str(metadata(volume).get("name", "")).startswith(PROVISIONED) and _claim_is_gone(volume, objects):
         yield Orphan(
-            kind=OrphanKind.CLAIM_GONE, object=stream, detail=f"made for {claim}, which is gone", since=since
+            kind=OrphanKind.CLAIM_GONE, object=stream, detail=f"created for {claim}, which is gone", since=since
         )
     if not _is_reachable(stream, volume, domains):
         yield Orphan(

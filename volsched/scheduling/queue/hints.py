@@ -134,7 +134,7 @@ def _counted(constraint: Constraint, pod: Pod, other: object) -> bool:
 
 
 def uses_claim(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
-    """One of the pod's claims, named directly or made from its template."""
+    """One of the pod's claims, named directly or created from its template."""
     return isinstance(change.new, Claim) and any(use.key == change.new.key for use in claim_uses(pod))
 
 
@@ -146,7 +146,8 @@ def names_claim(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
 
 def may_have_volume(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
     """[D] Kubernetes says yes to any change. But another claim's volume does not concern this pod, and every
-    binding changes its volume several times, or has it made: each change would wake all waiting pods for nothing.
+    binding changes its volume several times, or causes its creation: each change would wake all waiting pods for
+    nothing.
     """
     claim = claim_concerned(change)
     return claim is None or any(use.key == claim for use in claim_uses(pod))

@@ -86,8 +86,8 @@ def claim_concerned(change: ObjectChange) -> str | None:
             return meta.key
         case Volume() as old, None:
             return _claim_of(old)
-        case None, Volume() as made:
-            return _claim_of(made)
+        case None, Volume() as created:
+            return _claim_of(created)
         case Volume() as old, Volume() as new if new.claim_ref is not None:
             # A volume that moves between claims may be what kept the first one waiting.
             claim = _claim_of(new)

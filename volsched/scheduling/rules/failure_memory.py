@@ -53,7 +53,7 @@ class RememberedFailure(NamedTuple):
     binding: str
     node: str
     refused: tuple[tuple[str, str], ...] = ()
-    """Claims, with their uids, for which no volume was made."""
+    """Claims, with their uids, for which no volume was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Failures:
         return Counter(it.node for it in recent)
 
     def refusals(self, now: int) -> Iterator[RememberedFailure]:
-        """Failures in which a provisioner recently made no volume."""
+        """Failures in which a provisioner recently created no volume."""
         return (it for it in reversed(self._refusals) if it.at > now - DOMAIN_PAUSE)
 
     def __bool__(self) -> bool:
@@ -245,7 +245,7 @@ _OUT_OF = "OutOf"
 def rejected_by_kubelet(pod: Mapping[str, Any]) -> tuple[str, str] | None:
     """The node whose kubelet refused to run the pod, and when it got the pod (RFC 3339); else None.
 
-    A real cluster takes no pod off its node: it stays Failed, and its owner makes another. So what is remembered
+    A real cluster takes no pod off its node: it stays Failed, and its owner creates another. So what is remembered
     is the node, for every pod: its kubelet knows of something that the rules of a decision do not see. The
     kubelet gives no time of its own, and rejects pods as soon as it gets them.
     """

@@ -25,7 +25,7 @@ class ClaimUse(NamedTuple):
     namespace: str
     name: str
     ephemeral: bool
-    """The claim is made from a template in the pod, and must be owned by the pod."""
+    """The claim is created from a template in the pod, and must be owned by the pod."""
 
     @property
     def key(self) -> str:

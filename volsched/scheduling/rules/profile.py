@@ -73,7 +73,7 @@ class Profile:
     checks_rollback: bool
     """A claim that is being rolled back holds its pod up."""
     releases_foreign_volumes: bool
-    """Request rollback also of claims whose volumes another provisioner made and would delete."""
+    """Request rollback also of claims whose volumes another provisioner created and would delete."""
     rechecks_bound_claims: bool
     """Check the volumes of claims that became bound during the cycle once more when reserving."""
     counts_in_flight: bool

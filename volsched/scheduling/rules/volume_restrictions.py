@@ -135,7 +135,7 @@ def zone_rules(volume: Volume) -> tuple[ZoneRule, ...]:
 
 
 def volume_zone_prefilter(snapshot: Snapshot, pod: Pod) -> tuple[Status, tuple[ZoneRule, ...]]:
-    """The rules of all labelled volumes of the pod. Claims made from a template are not checked."""
+    """The rules of all labelled volumes of the pod. Claims created from a template are not checked."""
     rules: list[ZoneRule] = []
     for name in (volume.claim_name for volume in pod.volumes if volume.claim_name is not None):
         if name == "":

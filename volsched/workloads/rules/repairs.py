@@ -341,7 +341,7 @@ def is_promised(claim: State | None) -> bool:
 
 
 def promised_node(claim: Manifest) -> str | None:
-    """The node that the claim's volume is to be made for; None if no promise is open."""
+    """The node that the claim's volume is to be created for; None if no promise is open."""
     node = annotations(claim).get(selection_key(annotations(claim)))
     if node is None or spec(claim).get("volumeName") or is_being_deleted(claim) or ROLLBACK in annotations(claim):
         return None
@@ -366,12 +366,12 @@ def is_volume_for(volume: Manifest, claim: Manifest) -> bool:
 
 
 def volume_name(claim: Manifest) -> str:
-    """The name of the volume that a provisioner makes for the claim."""
+    """The name of the volume that a provisioner creates for the claim."""
     return provisioned_name(parsed_claim(claim).value)
 
 
 def removed(node: str) -> str:
     return (
-        f'the node "{node}" that was selected for this claim is gone, and no volume was made there; '
+        f'the node "{node}" that was selected for this claim is gone, and no volume was created there; '
         "the selection was taken off, and the pods that wait for the claim are decided again"
     )

@@ -15,7 +15,7 @@ from volsched.workloads.rules.ownership import controlled_by
 
 REVISION = "ControllerRevision"
 REVISION_LABEL = "controller-revision-hash"
-"""On a pod: the name of the revision that it was made from."""
+"""On a pod: the name of the revision that it was created from."""
 HASH_LABEL = "controller.kubernetes.io/hash"
 DEFAULT_HISTORY = 10
 LONGEST_PREFIX = 223
@@ -38,7 +38,7 @@ class SetRevisions:
     """The revision of pods below the partition, until every pod has the new one."""
     update: Revision
     collisions: int = 0
-    make: dict[str, Any] | None = None
+    create: dict[str, Any] | None = None
     """A new revision, for a template that the set has not had before."""
     renumbered: dict[str, Any] | None = None
     """An existing revision with a new number, for a template that has come back."""
@@ -55,7 +55,7 @@ def set_revisions(stateful_set: Manifest, known: Iterable[Manifest], taken: Take
     template = _template(stateful_set)
     collisions = int(status(stateful_set).get("collisionCount") or 0)
     number = _number(history[-1]) + 1 if history else 1
-    make: dict[str, Any] | None = None
+    create: dict[str, Any] | None = None
     renumbered: dict[str, Any] | None = None
     alike = [revision for revision in history if _template(revision.get("data", {})) == template]
     if alike and alike[-1] is history[-1]:
@@ -65,11 +65,11 @@ def set_revisions(stateful_set: Manifest, known: Iterable[Manifest], taken: Take
         renumbered = {**alike[-1], "revision": number}
     else:
         names = {_name(revision) for revision in history}
-        make = _new_revision(stateful_set, number, collisions)
-        while _name(make) in names or taken(_name(make)):
+        create = _new_revision(stateful_set, number, collisions)
+        while _name(create) in names or taken(_name(create)):
             collisions += 1
-            make = _new_revision(stateful_set, number, collisions)
-        name = _name(make)
+            create = _new_revision(stateful_set, number, collisions)
+        name = _name(create)
     update = Revision(name, template)
     before = status(stateful_set).get("currentRevision")
     current = next(
@@ -80,7 +80,7 @@ def set_revisions(stateful_set: Manifest, known: Iterable[Manifest], taken: Take
         ),
         update,
     )
-    return SetRevisions(current, update, collisions, make, renumbered)
+    return SetRevisions(current, update, collisions, create, renumbered)
 
 
 def outdated(

@@ -23,7 +23,7 @@ class RollingUpdate:
     most_away: int | str = 1
 
     def keeps(self, index: int, set_status: Manifest) -> bool:
-        """Whether a missing pod is made from the current template, not from the new one. `index` counts from 0."""
+        """Whether a missing pod gets the current template, not the new one. `index` counts from 0."""
         if self.partition is not None:
             return index < self.partition
         return not self.by_hand and index < int(set_status.get("currentReplicas") or 0)

@@ -83,7 +83,7 @@ class Replica:
 
 @dataclass(slots=True)
 class SetStep:
-    make: list[Replica] = field(default_factory=list)
+    create: list[Replica] = field(default_factory=list)
     remove: list[str] = field(default_factory=list)
     """Names of pods."""
     blocked: list[str] = field(default_factory=list)
@@ -98,7 +98,7 @@ class SetStep:
 
     @property
     def acts(self) -> int:
-        return len(self.make) + len(self.remove)
+        return len(self.create) + len(self.remove)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def next_step(
     look = _SetState(set_, manifest, pods, ready, now, revisions, rolling_update(manifest))
     step = SetStep(
         status=_status(look),
-        new_revision=revisions.make,
+        new_revision=revisions.create,
         renumbered=revisions.renumbered,
         forgotten=outdated(manifest, known, revisions, pods.owned()),
         again=min(
@@ -192,10 +192,10 @@ def _fill_one(look: _SetState, ordinal: int, step: SetStep) -> bool:
         step.remove.append(name)
         complete = False
     elif not look.is_available(pod):
-        missing = () if is_placed(pod) else _claims_to_make(look.value, name, look.cluster)
+        missing = () if is_placed(pod) else _claims_to_create(look.value, name, look.cluster)
         if missing:
             # A user deleted a claim that the pod waits for.
-            step.make.append(Replica(name, None, missing))
+            step.create.append(Replica(name, None, missing))
         complete = False
     else:
         complete = True
@@ -212,7 +212,7 @@ def _make(look: _SetState, ordinal: int, step: SetStep) -> None:
     else:
         kept = look.update.keeps(ordinal - set_.first_ordinal, status(look.manifest))
         pod = _pod(set_, look.manifest, ordinal, look.revisions.current if kept else look.revisions.update)
-        step.make.append(Replica(name, pod, _claims_to_make(set_, name, pods)))
+        step.create.append(Replica(name, pod, _claims_to_create(set_, name, pods)))
 
 
 def _shrink(look: _SetState, step: SetStep, *, most: int) -> bool:
@@ -256,7 +256,7 @@ def ordinals(set_: StatefulSet) -> range:
 
 
 def set_and_ordinal(pod: str) -> tuple[str, int] | None:
-    """The name of the set that would make a pod of that name, and its number there."""
+    """The name of the set that would create a pod of that name, and its number there."""
     parent, _, number = pod.rpartition("-")
     # Another spelling of a number is another pod, which no set creates.
     is_number = number.isascii() and number.isdecimal() and len(number) < LONGEST_ORDINAL
@@ -269,7 +269,7 @@ def _ordinal(set_: StatefulSet, pod: Manifest) -> int | None:
 
 
 def planned_replica(set_: StatefulSet, ordinal: int) -> Replica:
-    """A pod and its claims as the set would make them, had it none and never another template."""
+    """A pod and its claims as the set would create them, had it none and never another template."""
     named = {"name": set_.meta.name, "namespace": set_.meta.namespace, "uid": set_.meta.uid}
     manifest = {
         "apiVersion": KINDS[STATEFUL_SET].api_version,
@@ -316,7 +316,7 @@ def _pod(set_: StatefulSet, manifest: Manifest, ordinal: int, revision: Revision
     return {"apiVersion": "v1", "kind": "Pod", "metadata": own_metadata, "spec": wanted}
 
 
-def _claims_to_make(set_: StatefulSet, pod: str, pods: SetPods) -> tuple[dict[str, Any], ...]:
+def _claims_to_create(set_: StatefulSet, pod: str, pods: SetPods) -> tuple[dict[str, Any], ...]:
     return tuple(
         _claim(set_, template, name)
         for template in set_.claim_templates
