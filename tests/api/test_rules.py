@@ -127,7 +127,7 @@ def test_unknown_fields_are_named_by_their_place(kind: str, manifest: Any, unkno
 
 
 def test_the_known_fields_are_those_of_the_official_client() -> None:
-    """After an update of the client: python -m tests.api.field_types > volsched/api/fields.json"""
+    """After an update: python -m tests.api.field_types > new.json && mv new.json volsched/kube/fields.json"""
     assert files("volsched.kube").joinpath("fields.json").read_bytes() == dumped()
 
 

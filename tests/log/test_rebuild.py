@@ -1,17 +1,24 @@
 """Rebuilding: wrong views become right, right ones stay, and writers go on meanwhile."""
 
 import pytest
+from sqlalchemy import select
 
 from tests.support.histories import fill, log, sql, views
+from tests.support.manifest_samples import sample
 from tests.support.store_samples import change_volume, create_volume, must
 from tests.support.views import writing
+from volsched.kube.kinds import key_of
 from volsched.log import tables
 from volsched.log.base import EVERY
 from volsched.log.database import Database
 from volsched.log.errors import BrokenLogError
+from volsched.log.events.streams import NOUN_OF_KIND
 from volsched.log.integrity import verify as rebuilding
 from volsched.log.integrity.replay import Folded, fold_log
 from volsched.log.integrity.verify import rebuild, verify
+from volsched.log.rows import VIEWS
+from volsched.runtime.clock import system_clock
+from volsched.runtime.system import local_cluster
 
 DAMAGE = (
     "UPDATE volumes SET phase = 'Lost', rv = 1 WHERE key = 'a'",
@@ -129,3 +136,16 @@ def test_writers_go_on_while_views_are_repaired(url: str, database: Database) ->
     report = verify(database)
     assert report.ok
     assert set(told) <= {it.position for it in log(database)}
+
+
+def test_an_object_of_every_kind_gets_its_row(database: Database) -> None:
+    """The typed columns of a new kind are easily forgotten, and then the first write fails."""
+    cluster = local_cluster(database, clock=system_clock, new_uid=iter(map(str, range(100))).__next__)
+    for kind in sorted(NOUN_OF_KIND, key=lambda it: it != "Namespace"):
+        manifest = sample(kind)
+        cluster.create(kind, manifest)
+        key = key_of(kind, manifest)
+        with database.read() as connection:
+            row = connection.execute(select(VIEWS[NOUN_OF_KIND[kind]][0]).filter_by(key=key)).one()
+        assert row.version == 1
+    assert verify(database).ok

@@ -65,6 +65,7 @@ def test_a_reader_sees_one_moment_while_others_write(sqlite: Database) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
+        "DELETE FROM alembic_version",
         "UPDATE alembic_version SET version_num = '0001'",
         "UPDATE log_head SET min_reader = 1000",
         "DELETE FROM log_head",

@@ -100,8 +100,8 @@ def present_state(file: Path) -> Iterator[Now]:
 
 
 def _checked_position(raw: sqlite3.Connection) -> int:
-    ((revision,),) = raw.execute("SELECT version_num FROM alembic_version")
-    heads = list(raw.execute("SELECT position, min_reader FROM log_head"))
-    if len(heads) != 1 or heads[0][1] > FORMAT or is_older(revision):
+    revisions = list(raw.execute("SELECT version_num FROM alembic_version"))
+    heads = list(raw.execute("SELECT position, min_reader FROM log_head")) if revisions else []
+    if len(heads) != 1 or heads[0][1] > FORMAT or is_older(revisions[0][0]):
         raise BeyondFileError("the tables are not of this program")
     return int(heads[0][0])
