@@ -154,7 +154,7 @@ _OF_OBJECTS = frozenset(
     for name, entry in CATALOGUE.items()
     if entry.change in (StateChange.CREATE, StateChange.PATCH, StateChange.DELETE)
 )
-_WITH_WORDS = _OF_OBJECTS | {"EffectNoted"}
+_WITH_WORDS = _OF_OBJECTS | {"EffectNoted", "LeaseFreed", "TokenIssued", "TokenRevoked"}
 """Events whose reason is free text and part of no state; the reason of a binding's move is part of its state."""
 
 

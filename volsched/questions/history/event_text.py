@@ -7,7 +7,7 @@ import orjson
 
 from volsched.kube.problems import shortened
 from volsched.log.events.catalogue import CATALOGUE, StateChange
-from volsched.log.events.envelope import Event
+from volsched.log.events.envelope import REDACTION, Event, upcast
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import noun_and_key
 from volsched.runtime.clock import rfc3339
@@ -24,16 +24,16 @@ SHORTER = {"metadata.annotations": "annotation ", "metadata.labels": "label "}
 
 
 def words_of(event: Event) -> str:
-    """What happened; an event of an unknown type is shown by its type alone."""
+    """What happened; an event that only a later program knows is shown by its type alone."""
     entry = CATALOGUE.get(event.type)
-    data: Data = orjson.loads(event.data)
-    if event.type in _CLUSTER_WORDS:
-        return _CLUSTER_WORDS[event.type](data)
-    return event.type if entry is None else _WORDS[entry.change](data)
+    if entry is None or event.schema > entry.schema:
+        return event.type
+    words = _WORDS_OF_TYPE.get(event.type) or _WORDS[entry.change]
+    return words(_data(event))
 
 
 def reason_of(event: Event) -> str | None:
-    data: Data = orjson.loads(event.data)
+    data = _data(event)
     if event.type == "AttemptFailed":
         return ": ".join(filter(None, (data["message"], data.get("words"))))
     if isinstance(data.get("reason"), str):
@@ -41,6 +41,10 @@ def reason_of(event: Event) -> str | None:
     if event.type == "AttemptMade":
         return str(data["detail"].get("message")) or None
     return None
+
+
+def _data(event: Event) -> Data:
+    return upcast(event.type, event.schema, orjson.loads(event.data))
 
 
 def subject_of(event: Event) -> str:
@@ -127,7 +131,14 @@ def _gap_words(data: Data) -> str:
     return f"gap: {data['kind']} was not observed {since}; what changed in that time is not known"
 
 
-_CLUSTER_WORDS: Mapping[str, Callable[[Data], str]] = {
+def _redaction_words(data: Data) -> str:
+    what, count = " and ".join(data["what"]), len(data["seals"])
+    return f"redacted the {what} of {count} events between {data['first']} and {data['last']}"
+
+
+_WORDS_OF_TYPE: Mapping[str, Callable[[Data], str]] = {
+    "EffectNoted": lambda data: f"effect {data['effect']} {data['done']}",
+    REDACTION: _redaction_words,
     "ClusterAttached": lambda data: f"observes cluster {data['uid']} at {data['url']}",
     "MirrorGap": _gap_words,
     "ClusterRestored": lambda data: (
@@ -138,6 +149,7 @@ _CLUSTER_WORDS: Mapping[str, Callable[[Data], str]] = {
         f"{len(data['left_over'])} left over, {len(data['stale'])} stale"
     ),
 }
+"""Of types that leave no state: what they note differs from type to type."""
 _WORDS: Mapping[StateChange, Callable[[Data], str]] = {
     StateChange.CREATE: lambda _: "created",
     StateChange.PATCH: lambda data: patch_words(data["patch"]) or "nothing changed",
@@ -150,7 +162,6 @@ _WORDS: Mapping[StateChange, Callable[[Data], str]] = {
     StateChange.ATTEMPT: _attempt_words,
     StateChange.FAIL: lambda data: f"attempt failed in {data['stage']}: {data.get('claim') or 'the pod'}",
     StateChange.REPEAT: lambda _: "attempt repeated with the same outcome",
-    StateChange.NOTE: lambda data: f"effect {data['effect']} {data['done']}",
     StateChange.ISSUE: _token_words,
     StateChange.REVOKE: lambda _: "token revoked",
     StateChange.ASK: lambda data: f"asked: {data['question']}",
