@@ -33,10 +33,24 @@ VIEW_TABLES: Mapping[str, str] = {
 
 def object_state(row: Mapping[str, Any]) -> ObjectState:
     """An object's state as its row holds it."""
+    return state_of_columns(row["version"], row["rv"], row["manifest"], *map(row.get, OVERLAY))
+
+
+def state_of_columns(
+    version: int,
+    rv: int,
+    manifest: str,
+    binding: str | None = None,
+    patch: str | None = None,
+    assumed_on: int | None = None,
+) -> ObjectState:
+    """The same, without a mapping: a start reads very many. The last three are the `OVERLAY`."""
     assumed = None
-    if row.get("assumed_binding") is not None:
-        assumed = Assumed(row["assumed_binding"], orjson.loads(row["assumed_patch"]), row["assumed_rv"])
-    return ObjectState(row["version"], row["rv"], orjson.loads(row["manifest"]), assumed)
+    if binding is not None:
+        assert patch is not None
+        assert assumed_on is not None
+        assumed = Assumed(binding, orjson.loads(patch), assumed_on)
+    return ObjectState(version, rv, orjson.loads(manifest), assumed)
 
 
 def observed_state(row: Mapping[str, Any], logged: ObjectState | None = None) -> ObjectState:

@@ -101,9 +101,8 @@ class Picture:
 
     def _read_again(self, touched: dict[str, None]) -> None:
         for stream in tuple(touched):
-            noun, key = noun_and_key(stream)
-            if noun == BINDING:
-                touched |= dict.fromkeys(self._follow(key))
+            if stream.startswith(f"{BINDING}/"):
+                touched |= dict.fromkeys(self._follow(noun_and_key(stream)[1]))
         for stream in touched:
             noun, key = noun_and_key(stream)
             if noun in NOUNS:

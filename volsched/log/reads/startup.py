@@ -19,12 +19,12 @@ from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.streams import BINDING
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.observed_cluster import observed_pods
-from volsched.log.row_states import OVERLAY, Row, binding_state, object_state, observed_state
+from volsched.log.row_states import OVERLAY, Row, binding_state, observed_state, state_of_columns
 from volsched.log.rows import VIEWS
 from volsched.scheduling.rules.failure_memory import KEPT
 from volsched.workloads.rules.repairs import labelled_node
 
-STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
+STATE_COLUMNS = ("key", "version", "rv", "manifest", *OVERLAY)
 
 ROWS_AT_ONCE = 500
 """Taken from the driver together: one by one takes twice as long."""
@@ -32,7 +32,8 @@ ROWS_AT_ONCE = 500
 # Built once: building a statement takes longer than a small store takes to answer it. Typed columns follow from
 # the manifest: fetching them too would cost a fifth more.
 _OBJECTS = {
-    noun: select(*(it for it in table.c if it.name in STATE_COLUMNS)) for noun, (table, _) in VIEWS.items()
+    noun: select(*(table.c[name] for name in STATE_COLUMNS if name in table.c))
+    for noun, (table, _) in VIEWS.items()
 }
 _OPEN = select(tables.bindings).where(tables.bindings.c.open)
 _OPEN_LEGS = select(tables.binding_legs).where(
@@ -89,8 +90,7 @@ def _bindings(
 def _load_states(connection: Connection, only: Mapping[str, ColumnElement[bool]]) -> dict[str, State]:
     states: dict[str, State] = {}
     for noun, query in _OBJECTS.items():
-        for row in _rows(connection, query.where(only[noun]) if noun in only else query):
-            states[f"{noun}/{row['key']}"] = object_state(row)
+        states |= _object_states(connection, noun, query.where(only[noun]) if noun in only else query)
     for pod in observed_pods(connection):
         logged = states.get(stream := f"pod/{pod['key']}")
         states[stream] = observed_state(pod, logged if isinstance(logged, ObjectState) else None)
@@ -101,11 +101,15 @@ def _load_states(connection: Connection, only: Mapping[str, ColumnElement[bool]]
 def load_objects(connection: Connection, nouns: Iterable[str]) -> dict[str, State]:
     """The objects of some kinds only."""
     with collector_resting():
-        return {
-            f"{noun}/{row['key']}": object_state(row)
-            for noun in nouns
-            for row in _rows(connection, _OBJECTS[noun])
-        }
+        states: dict[str, State] = {}
+        for noun in nouns:
+            states |= _object_states(connection, noun, _OBJECTS[noun])
+        return states
+
+
+def _object_states(connection: Connection, noun: str, query: Select[Any]) -> dict[str, State]:
+    rows = connection.execute(query).partitions(ROWS_AT_ONCE)
+    return {f"{noun}/{key}": state_of_columns(*columns) for some in rows for key, *columns in some}
 
 
 def _rows(connection: Connection, query: Select[Any], given: dict[str, int] | None = None) -> Iterator[Row]:

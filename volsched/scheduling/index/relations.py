@@ -89,8 +89,8 @@ class Relations:
 
     def nodes_using_volume(self, volume: str) -> list[str]:
         """Where the volume may take an attach slot."""
-        attached = (self.whole.attachments.get(key) for key in self._attachments_of.get(volume, ()))
-        names = [held.node_name for held in attached if held is not None]
+        attachments = self.whole.attachments
+        names = [attachments[key].node_name for key in self._attachments_of.get(volume, ()) if key in attachments]
         for claim in self._claims_of.get(volume, ()):
             names += self.nodes_using_claim(claim)
         return names

@@ -339,13 +339,13 @@ class Shelf:
     def _pool(self, volume: Volume) -> int:
         attached_as = attach_id(volume)
         driver = None if attached_as is None else attached_as.driver
-        labels = volume.meta.labels
+        labels = sorted(self.label_keys & volume.meta.labels.keys()) if self.label_keys else ()
         key = (
             volume.mode,
             volume.attributes_class or "",
             frozenset(volume.access_modes),
             driver,
-            tuple((name, labels[name]) for name in sorted(self.label_keys) if name in labels),
+            tuple([(name, volume.meta.labels[name]) for name in labels]),
         )
         pool = self._pools.get(key)
         if pool is None:
