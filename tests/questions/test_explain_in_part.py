@@ -1,6 +1,7 @@
 """A pod of a large store is explained from a part of its volumes, with the answer that all of them give."""
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,14 +15,14 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import NOTHING, Decision
 from volsched.log.reads.volume_outlines import free_volumes, load_but_outlined, settled_volumes
 from volsched.log.transaction import execute
-from volsched.questions.explain import sampled_store, survey
+from volsched.questions.explain import remedies, sampled_store, survey, volume_sample
 from volsched.questions.explain.sampled_store import explanation_from_sample
-from volsched.questions.explain.volume_sample import for_decision, for_remedies
+from volsched.questions.explain.volume_sample import for_decision, for_remedies, nearest_anywhere
 from volsched.questions.source import explanation, objects_of, sight_of
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 
 Manifest = dict[str, Any]
-NODES = ("n-0", "n-1", "n-2", "n-3")
+NODES = ("n-0", "n-1", "n-2", "n-3", "n-4", "n-5")
 SIZES = ("8Gi", "10Gi", "10240Mi", "11Gi", "12Gi", "40Gi")
 STORES = 12
 NOUNS = {
@@ -39,9 +40,15 @@ DRIVER = "csi.example.com"
 
 @pytest.fixture
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every store counts as large."""
+    """Every store counts as large, few of its nodes are judged, and few volumes come near."""
     monkeypatch.setattr(sampled_store, "MANY_VOLUMES", 0)
     monkeypatch.setattr(survey, "SMALL", 0)
+    monkeypatch.setattr(survey, "SAMPLED", 1)
+    monkeypatch.setattr(survey, "PER_REASON", 1)
+    monkeypatch.setattr(remedies, "MOST_NODES", 1)
+    for module in (survey, volume_sample):
+        monkeypatch.setattr(module, "NEAR_ANYWHERE", 1)
+        monkeypatch.setattr(module, "NEAR_ON_NODE", 3)
 
 
 def stored(database: Database, manifests: list[Manifest]) -> None:
@@ -82,10 +89,12 @@ def store_of(random: Random) -> list[Manifest]:
         labels = random.choice(({}, {"tier": "ssd"}, {"tier": "hdd"}))
         phase = random.choice(("Available", "Available", "Released", "Pending", ""))
         sizes = random.choice((SIZES[:1], SIZES[1:3], SIZES, [f"{size}Gi" for size in range(1, 30)]))
-        one_size = random.random() < 0.5
-        for _ in range(count):
+        one_size, on_every_node = random.random() < 0.5, random.random() < 0.4
+        for place in range(count):
             name = f"pv-{random.randrange(10_000):04}-{len(volumes)}"
             own = spec | source(name)
+            if on_every_node:
+                own["nodeAffinity"] = _affinity(HOSTNAME, NODES[place % len(NODES)])
             if not one_size:
                 own["capacity"] = {"storage": random.choice(sizes)}
             volumes.append(_object("PersistentVolume", name, spec=own, labels=labels, status={"phase": phase}))
@@ -203,6 +212,39 @@ def test_a_part_of_the_volumes_gives_the_answer_of_all(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("sampled")
+def test_a_remedy_gives_the_node_that_the_whole_store_gives(sqlite: Database) -> None:
+    """A remedy is found on a node that is judged, and the decision chooses among all nodes."""
+    nodes = [_node(name, "z-0", cordoned=False) for name in NODES]
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    volumes = [
+        _object(
+            "PersistentVolume",
+            f"pv-{number:03}",
+            spec=spec
+            | {"capacity": {"storage": "10Gi"}, "nodeAffinity": _affinity(HOSTNAME, NODES[number % len(NODES)])}
+            | _directory(str(number)),
+            status={"phase": "Available"},
+        )
+        for number in range(60)
+    ]
+    large = spec | {"resources": {"requests": {"storage": "40Gi"}}}
+    pods = []
+    for number in range(6):
+        claim = _object("PersistentVolumeClaim", f"data-{number}", namespace="default", spec=large)
+        mount = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{number}"}}
+        pod_spec = {"volumes": [mount], "containers": [{"name": "c"}]}
+        pods += [claim, _object("Pod", f"web-{number}", namespace="default", spec=pod_spec)]
+    stored(sqlite, [_class("local"), *nodes, *volumes, *pods])
+    chosen = set()
+    for number in range(6):
+        pod = f"default/web-{number}"
+        whole = explanation(sight_of(sqlite, (), profile=VOLSCHED), pod, node=None, now=0)
+        assert explanation_from_sample(sqlite, (), pod, profile=VOLSCHED, now=0) == whole
+        chosen |= {it["node"] for it in whole["remedies"]}
+    assert len(chosen) > 1
+
+
+@pytest.mark.usefixtures("sampled")
 def test_what_is_laid_over_the_store_is_read_too(sqlite: Database) -> None:
     """A claim may name a volume that nothing in the store refers to, and a volume may be given another size."""
     objects = store_of(Random(3))
@@ -252,9 +294,16 @@ def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:
         large = free_volumes(connection, classes={"local"}, least=10 * 2**30)
         assert free_volumes(connection, classes={"other"}) == []
     most = survey.NEAR_ON_NODE + 2
-    assert len(list(for_remedies(every, sizes=[2**30, 9 * 2**30]))) == 2 * 3 * most
+    near = nearest_anywhere(every, sizes=[2**30, 9 * 2**30])
+    assert list(near) == ["pv-000", "pv-002", "pv-004", "pv-001", "pv-003", "pv-005"]
+    read = partial(for_remedies, every, others=2)
+    assert len(list(read(sizes=[2**30, 9 * 2**30], judged=lambda _: True))) == 2 * 3 * most
     # Of the smaller ones, as many as claims may take once they ask for less.
-    assert len(list(for_remedies(every, sizes=[11 * 2**30, 12 * 2**30]))) == 3 * (most + 2)
+    assert len(list(read(sizes=[11 * 2**30, 12 * 2**30], judged=lambda _: True))) == 3 * (most + 2)
+    # On a node that is not judged, no more of any size; none where no claim may take one.
+    on_first = partial(read, sizes=[11 * 2**30, 12 * 2**30], judged=lambda it: f'"{NODES[0]}"' in (it or ""))
+    assert len(list(on_first())) == most + 2 + 2 * (2 + 2)
+    assert len(list(on_first(others=0))) == most + 2
     assert {it.capacity.replace(" ", "") for it in large if it.capacity} == {'{"storage":"10Gi"}'}
     assert sorted(for_decision(large, sizes=[9 * 2**30, 2**30])) == [
         "pv-001", "pv-003", "pv-005", "pv-007", "pv-009", "pv-011"

@@ -50,12 +50,13 @@ OWN = (
     ("metadata", "managedFields"),
     ("metadata", "resourceVersion"),
     ("spec", "capacity"),
+    ("spec", "nodeAffinity"),
     ("spec", "local", "path"),
     ("spec", "hostPath", "path"),
     ("spec", "nfs", "path"),
 )
-"""What is a volume's own and no rule reads, besides its name and its capacity. The handle of a disk is not among
-it: two volumes of one disk take one attach slot."""
+"""What is a volume's own and no rule reads, besides its name, capacity and node affinity. The handle of a disk is
+not part of it: two volumes of one disk take one attach slot."""
 
 
 OWN_OF_SETTLED = (*OWN, ("metadata", "annotations"), ("spec", "claimRef"))
@@ -75,6 +76,10 @@ class VolumeOutline(Protocol):
     @property
     def capacity(self) -> str | None:
         """As it is written, as JSON."""
+
+    @property
+    def affinity(self) -> str | None:
+        """The node affinity, as JSON."""
 
     @property
     def rest(self) -> str:
@@ -123,6 +128,7 @@ def _outlines(dialect: Dialect, rest: ColumnElement[str]) -> Select[Any]:
         _volumes.c.key,
         _volumes.c.capacity_bytes.label("size"),
         dialect.json_text(_volumes.c.manifest, ("spec", "capacity")).label("capacity"),
+        dialect.json_text(_volumes.c.manifest, ("spec", "nodeAffinity")).label("affinity"),
         rest.label("rest"),
     )
 

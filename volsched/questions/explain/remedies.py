@@ -143,14 +143,19 @@ def _is_pod(value: Object, pod: Pod) -> bool:
 
 def _nodes_to_try(index: Index, surroundings: NodeSurroundings, survey: Survey) -> Iterable[str]:
     """All nodes, if they are few; of many, those where a volume comes near, and some of every group."""
-    nodes = sorted(index.snapshot.nodes)
-    if len(nodes) <= MOST_NODES:
+    nodes = first_nodes(index)
+    if len(index.snapshot.nodes) <= MOST_NODES:
         return nodes
     nearest = dict.fromkeys(near_nodes(surroundings))
     # The smaller a group, the more likely its nodes refuse for reasons of their own.
     groups = reversed(survey.refusals())
     refusing = [verdict.node for group in groups for verdict in group.verdicts[:PER_REASON]]
     return list(dict.fromkeys([*list(nearest)[: MOST_NODES // 2], *refusing, *nearest, *nodes]))[:MOST_NODES]
+
+
+def first_nodes(index: Index) -> list[str]:
+    """Those that are tried where nothing speaks for others."""
+    return sorted(index.snapshot.nodes)[:MOST_NODES]
 
 
 def _solutions_on(surroundings: NodeSurroundings, node: str) -> Iterator[Changes]:

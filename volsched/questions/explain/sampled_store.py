@@ -2,28 +2,31 @@
 
 Of free volumes that are alike, a few are read: where a decision finds a node, a few of the storage classes that
 the pod requests; where it finds none, a few of every class. Volumes that are bound, with their claims, matter to
-no other pod's decision unless they take attach slots: a few of each kind are read where no node was found, because
-an explanation names those that come near.
+no other pod's decision unless they take attach slots: where no node was found, those are read that an explanation
+may name, the nearest of all and those within reach of the nodes that it judges.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection
 
+from volsched.kube.manifest import reaches
 from volsched.kube.object_values import Object
 from volsched.kube.quantity import INT64_MAX
 from volsched.kube.storage import Claim, Volume, VolumeAttachment
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import Node, Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.reads.lookups import count_of
 from volsched.log.reads.tail import read_head, state_as_of
 from volsched.log.reads.volume_outlines import free_volumes, load_but_outlined, load_volumes, settled_volumes
 from volsched.questions.explain.explain import stuck_claims
-from volsched.questions.explain.survey import NodeSurroundings, is_small
-from volsched.questions.explain.volume_sample import for_decision, for_remedies
+from volsched.questions.explain.remedies import first_nodes
+from volsched.questions.explain.survey import NodeSurroundings, is_small, sampled_nodes
+from volsched.questions.explain.volume_sample import for_decision, for_remedies, nearest_anywhere
 from volsched.questions.simulate.changes import lay_over
 from volsched.questions.source import (
     Sight,
@@ -63,11 +66,7 @@ def explanation_from_sample(
         workload = add_planned_pod(sight, key)
         pod = pod_in(sight, key, namespaces)
         if not _fits(connection, sight, pod, node, now):
-            # A remedy may recreate a claim that is bound.
-            sizes = _sizes(_surroundings(sight, pod).claims())
-            _load(connection, sight, for_remedies(free_volumes(connection), sizes=sizes))
-            if claims is not None:
-                _load(connection, sight, for_remedies(settled_volumes(connection, but_of=claims), sizes=sizes))
+            _load_what_may_be_named(connection, sight, pod, node, claims)
     assert sight.picture is not None
     read = sum(1 for stream in sight.picture.world.states if stream.startswith("volume/"))
     answer = pod_explanation(replace(sight, left_out=volumes - read), pod, node=node, now=now)
@@ -107,7 +106,8 @@ def _sight_without_volumes(
     picture.update(world.states)
     lay_over(picture.index, objects)
     sight = Sight(picture.index, database, picture, objects)
-    named_volumes = [it.volume_name for it in objects if isinstance(it, Claim)]
+    stored = (picture.index.snapshot.claim(key) for key in sorted(claims or ()))
+    named_volumes = [it.volume_name for it in (*objects, *stored) if isinstance(it, Claim)]
     named_volumes += [it.volume_name for it in objects if isinstance(it, VolumeAttachment)]
     _load(connection, sight, filter(None, named_volumes))
     return sight
@@ -126,6 +126,42 @@ def _fits(connection: Connection, sight: Sight, pod: Pod, node: str | None, now:
     return sight.index.decide(replace(pod, node_name=""), avoid=avoid, demerits=demerits).chosen is not None
 
 
+def _load_what_may_be_named(
+    connection: Connection, sight: Sight, pod: Pod, node: str | None, claims: set[str] | None
+) -> None:
+    free = free_volumes(connection)
+    settled = [] if claims is None else settled_volumes(connection, but_of=claims)
+    # A remedy may recreate a claim that is bound.
+    sizes = _sizes(_surroundings(sight, pod).claims())
+    for outlines in (free, settled):
+        _load(connection, sight, nearest_anywhere(outlines, sizes=sizes))
+    judged = _reach(sight, _judged_nodes(sight, pod, node))
+    _load(connection, sight, for_remedies(free, sizes=sizes, judged=judged, others=len(sizes)))
+    _load(connection, sight, for_remedies(settled, sizes=sizes, judged=judged))
+
+
+def _judged_nodes(sight: Sight, pod: Pod, node: str | None) -> list[Node]:
+    """The nodes whose reasons an explanation may give; which they are depends on the nearest volumes of all."""
+    unplaced, nodes = replace(pod, node_name=""), sight.index.snapshot.nodes
+    names = [pod.node_name, *first_nodes(sight.index)] if node is None else [pod.node_name, node]
+    if node is None:
+        names += sampled_nodes(sight.index, unplaced, _surroundings(sight, unplaced))
+    return [nodes[name] for name in dict.fromkeys(names) if name in nodes]
+
+
+def _reach(sight: Sight, nodes: Sequence[Node]) -> Callable[[str | None], bool]:
+    """Whether one of the nodes reaches volumes of an affinity."""
+    match_fields = sight.index.profile.enforce_match_fields
+
+    def within(affinity: str | None) -> bool:
+        spec = {} if affinity is None else {"nodeAffinity": orjson.loads(affinity)}
+        volume = read_object("volume", {"metadata": {"name": ""}, "spec": spec}, 0)
+        assert isinstance(volume, Volume)
+        return any(reaches(volume, node, enforce_match_fields=match_fields) for node in nodes)
+
+    return within
+
+
 def _surroundings(sight: Sight, pod: Pod) -> NodeSurroundings:
     return NodeSurroundings(sight.index.snapshot, pod, sight.index.profile)
 
@@ -135,8 +171,10 @@ def _sizes(claims: Iterable[Claim]) -> list[int]:
 
 
 def _load(connection: Connection, sight: Sight, keys: Iterable[str]) -> None:
-    """Reads these volumes with their claims into the index, except what is laid over."""
+    """Reads these volumes with their claims into the index, except what is laid over or is there already."""
     assert sight.picture is not None
+    known = sight.picture.world.states
+    keys = [key for key in keys if f"volume/{key}" not in known]
     laid_over = {f"volume/{it.name}" for it in sight.objects if isinstance(it, Volume)}
     laid_over |= {f"claim/{it.key}" for it in sight.objects if isinstance(it, Claim)}
     states = {stream: state for stream, state in load_volumes(connection, keys).items() if stream not in laid_over}

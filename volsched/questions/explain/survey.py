@@ -288,7 +288,7 @@ def survey(index: Index, pod: Pod, surroundings: NodeSurroundings, *, only: str 
     result = index.decide(pod, avoid=avoid, demerits=surroundings.demerits)
     if result.chosen is not None or not result.refused:
         return Survey(attempt=result)
-    judged = (surroundings.judge(name).verdicts for name in _sample(index, pod, surroundings))
+    judged = (surroundings.judge(name).verdicts for name in sampled_nodes(index, pod, surroundings))
     return Survey(attempt=result, verdicts=tuple(verdict for verdicts in judged for verdict in verdicts))
 
 
@@ -318,7 +318,7 @@ def _roomiest(surroundings: NodeSurroundings, claim: Claim) -> Node | None:
     return next((it for _, it in sorted(snapshot.nodes.items()) if covers(roomiest, it)), None)
 
 
-def _sample(index: Index, pod: Pod, surroundings: NodeSurroundings) -> Iterable[str]:
+def sampled_nodes(index: Index, pod: Pod, surroundings: NodeSurroundings) -> Iterable[str]:
     """Some nodes of each kind: refused for the same reason before volumes are looked at, or for their volumes."""
     ready, _ = prepare(index.profile.before_volumes, index.snapshot, pod)
     kinds: dict[Status | None, list[str]] = {}

@@ -4,27 +4,49 @@ Rules, scores and remedies look at a volume's size, its name (to break ties) and
 volumes that are alike in size and rest, no more are needed than a decision may take, or an explanation may name.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from volsched.log.reads.volume_outlines import VolumeOutline
-from volsched.questions.explain.survey import NEAR_ON_NODE
+from volsched.questions.explain.survey import NEAR_ANYWHERE, NEAR_ON_NODE
 
+Affinity = str | None
+"""Of a volume, as its manifest has it: equal ones are reached from the same nodes."""
 Stack = list[VolumeOutline]
 """Volumes of one size and one rest."""
 
 
-def for_remedies(outlines: Iterable[VolumeOutline], *, sizes: Sequence[int]) -> Iterator[str]:
-    """The names of enough volumes to say why a pod with claims of these sizes fits nowhere, and what would help.
+def nearest_anywhere(outlines: Iterable[VolumeOutline], *, sizes: Sequence[int]) -> Iterator[str]:
+    """The names of enough volumes to say which of all come nearest to claims of these sizes, wherever they are.
 
     An explanation names volumes that fail few rules, the closest in size first. Volumes of one rest fail the same
-    rules, apart from that on size, so that of these only the next smaller and the next larger ones are named. A
-    remedy may give a claim the size of any volume; then it takes the first volumes of that size.
+    rules, apart from those on size and place.
     """
-    claims, most = len(sizes), NEAR_ON_NODE + len(sizes)
-    for stacks in _stacks(outlines).values():
-        close = {id(it) for size in sizes for it in _closest(stacks, size, most)}
-        for stack in stacks:
-            yield from _first(stack, most if id(stack) in close else claims)
+    for stacks in _stacks(outlines, by_place=False).values():
+        for stack in {id(it): it for size in sizes for it in _closest(stacks, size, NEAR_ANYWHERE)}.values():
+            yield from _first(stack, NEAR_ANYWHERE)
+
+
+def for_remedies(
+    outlines: Iterable[VolumeOutline],
+    *,
+    sizes: Sequence[int],
+    judged: Callable[[Affinity], bool],
+    others: int = 0,
+) -> Iterator[str]:
+    """The names of enough volumes to say why a pod with claims of these sizes fits nowhere, and what would help.
+
+    `judged`: whether a node that is judged with all its reasons reaches volumes of this affinity. Of these, the
+    next smaller and the next larger ones are named. A remedy may give a claim the size of any volume; then it
+    takes the first volumes of that size, on whatever node: `others` is how many of each size it may take.
+    """
+    most = NEAR_ON_NODE + len(sizes)
+    for (_, affinity), stacks in _stacks(outlines, by_place=True).items():
+        near = judged(affinity)
+        close = {id(it) for size in sizes for it in _closest(stacks, size, most)} if near else set()
+        # What can be named on a judged node must be there even where no claim may take it.
+        few = max(others, len(sizes)) if near else others
+        for stack in stacks if near or others else ():
+            yield from _first(stack, most if id(stack) in close else few)
 
 
 def for_decision(outlines: Iterable[VolumeOutline], *, sizes: Sequence[int]) -> Iterator[str]:
@@ -34,7 +56,7 @@ def for_decision(outlines: Iterable[VolumeOutline], *, sizes: Sequence[int]) -> 
     takes one of the first few from its own size on: of as many as there are claims.
     """
     claims = len(sizes)
-    for stacks in _stacks(outlines).values():
+    for stacks in _stacks(outlines, by_place=True).values():
         kept = {id(it): it for size in sizes for it in _at_least(stacks, size, claims)}
         for stack in kept.values():
             yield from _first(stack, claims)
@@ -71,14 +93,15 @@ def _size(stack: Stack) -> int:
     return stack[0].size or 0
 
 
-def _stacks(outlines: Iterable[VolumeOutline]) -> dict[str, list[Stack]]:
-    """By the rest of their volumes."""
-    alike: dict[tuple[str, str | None], Stack] = {}
+def _stacks(outlines: Iterable[VolumeOutline], *, by_place: bool) -> Mapping[tuple[str, Affinity], list[Stack]]:
+    """By the rest of their volumes, and by their affinity where places are told apart."""
+    alike: dict[tuple[str, Affinity, str | None], Stack] = {}
     for outline in outlines:
-        alike.setdefault((outline.rest, outline.capacity), []).append(outline)
-    stacks: dict[str, list[Stack]] = {}
-    for (rest, _), stack in alike.items():
-        stacks.setdefault(rest, []).append(stack)
+        key = outline.rest, outline.affinity if by_place else None, outline.capacity
+        alike.setdefault(key, []).append(outline)
+    stacks: dict[tuple[str, Affinity], list[Stack]] = {}
+    for (rest, affinity, _), stack in alike.items():
+        stacks.setdefault((rest, affinity), []).append(stack)
     return stacks
 
 
