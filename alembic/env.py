@@ -1,4 +1,4 @@
-"""Runs migrations: on the connection that `volsched migrate` gives, or on the settings' store for `alembic`."""
+"""Runs migrations: on the connection that `volsched migrate` passes, or for `alembic` on the configured store."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -34,13 +34,13 @@ def _connection() -> Iterator[Connection]:
 
 
 def _numbered(_: MigrationContext, __: object, scripts: list[MigrationScript]) -> None:
-    """The next number instead of a random name: `volsched` finds the newest revision by it."""
+    """Names a new revision by the next number, not at random: `volsched` finds the newest revision by it."""
     for script in scripts:
         script.rev_id = f"{int(revision_ids()[-1]) + 1:04}"
 
 
 if context.is_offline_mode():
-    raise SystemExit("error: migrations look at the tables and run on a store only; leave --sql out")
+    raise SystemExit("error: migrations read the tables, so they need a store; omit --sql")
 with _connection() as connection:
     context.configure(
         connection=connection,

@@ -1,4 +1,4 @@
-"""What a leg needs to be carried out, resumed and joined
+"""Columns and indexes for carrying out, resuming and joining legs
 
 Revision: 0002
 After: 0001
@@ -34,7 +34,7 @@ def upgrade() -> None:
         batch_op.create_index(
             "ix_binding_legs_joins", ["joins"], sqlite_where=OPEN_JOINED, postgresql_where=OPEN_JOINED
         )
-    # As the fold reads the plans that are there already; a leg lets go with its binding.
+    # The values that the fold derives from existing plans; a leg ends with its binding.
     op.execute(sa.text("UPDATE binding_legs SET dynamic = true WHERE volume IS NULL"))
     op.execute(sa.text("UPDATE binding_legs SET state = 'joined' WHERE NOT owner AND state = 'assumed'"))
     op.execute(

@@ -1,10 +1,10 @@
-"""What the audit asks: three indexes, and views of the log and the decisions for reports
+"""Audit queries: three indexes, and views of the log and the decisions for reports
 
 Revision: 0003
 After: 0002
 
-SQLite makes a table anew to change it and refuses that while a view reads from it: a later migration that changes
-one of these tables drops the views first and makes them again (`drop_views`, `make_views`).
+SQLite recreates a table to change it, and refuses that while a view reads from it: a later migration that changes
+one of these tables drops the views first and recreates them (`drop_views`, `make_views`).
 """
 
 import sqlalchemy as sa
@@ -94,5 +94,5 @@ def make_views() -> None:
             FROM attempts a""",
     }
     for name in VIEWS:
-        # Word for word as it stands here: what looks like a parameter, as %H:%M does, is none.
+        # Colons are escaped, because SQLAlchemy would take those of %H:%M for parameters.
         op.execute(sa.text(f"CREATE VIEW {name} AS {selects[name]}".replace(":", r"\:")))

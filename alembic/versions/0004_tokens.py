@@ -1,4 +1,4 @@
-"""Who may talk to the API: tokens, by their hashes
+"""Tokens of API callers, by their hashes
 
 Revision: 0004
 After: 0003

@@ -1,4 +1,4 @@
-"""Kinds that are kept for schedulers and controllers that are clients, and those clients' own leases
+"""Kinds stored for external schedulers and controllers, and the leases of those clients
 
 Revision: 0005
 After: 0004

@@ -1,4 +1,4 @@
-"""What is said of an object is found by its name: a binding that fails asks what the provisioner said
+"""Kubernetes events by the name of their object: a failed binding reads the provisioner's last message
 
 Revision: 0006
 After: 0005

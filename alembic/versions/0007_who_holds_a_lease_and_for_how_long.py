@@ -1,6 +1,6 @@
-"""Who holds a lease, and for how long: a lease is over when its holder is gone, or did not renew it in time
+"""The session and length of a lease: it is over when its holder is gone, or did not renew it in time
 
-Empty in rows of before, and in those of a program that does not know of it: these run out by their end alone.
+The columns are empty in older rows and in those of older programs: such leases end by their end time alone.
 
 Revision: 0007
 After: 0006

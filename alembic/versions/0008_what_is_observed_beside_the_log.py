@@ -1,4 +1,4 @@
-"""What an observer keeps beside the log: pods without claims, and up to where each kind is known
+"""Tables of an observer beside the log: pods without claims, and the cursor of each kind
 
 Revision: 0008
 After: 0007

@@ -1,4 +1,4 @@
-"""What people did over HTTP is an intervention too: the index and the view of those have it
+"""Actions of people over HTTP are interventions: the index and the view of interventions include them
 
 Revision: 0009
 After: 0008

@@ -41,7 +41,7 @@ def test_what_was_archived_is_refused_with_the_place_where_it_is(
 ) -> None:
     refused = run(*words, "--db", archived)
     assert refused.code != 0
-    assert f"{what} is archived: the log begins at position 4 and what was before lies in 1-3 " in refused.err
+    assert f"{what} is archived: the log begins at position 4 and earlier events are in 1-3 " in refused.err
     assert refused.out == ""
 
 

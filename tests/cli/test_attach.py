@@ -82,7 +82,7 @@ def mirror(strict: Served, sqlite: Database) -> str:
     [
         (["attach", "--mode", "gate", "--kubeconfig", "CONFIG", "--port", "0"], 7, "decides in mode own"),
         (["serve", "scheduler", "--cluster", "gate", "--kubeconfig", "CONFIG"], 7, "decides in mode own"),
-        (["attach", "--mode", "advise", "--kubeconfig", "CONFIG", "--port", "0"], 7, "a store of its own"),
+        (["attach", "--mode", "advise", "--kubeconfig", "CONFIG", "--port", "0"], 7, "another store for mode"),
         (["up", "--port", "0"], 1, "the store mirrors cluster"),
         (["serve", "scheduler"], 1, "serve scheduler --cluster"),
         (["serve", "controller"], 1, "the store mirrors cluster"),

@@ -69,7 +69,9 @@ def test_verify_exits_5_with_the_exact_position(run: Run, db: Path) -> None:
     tamper(db, "UPDATE events SET actor = 'me' WHERE position = 7")
     ran = run("verify", "--db", str(db))
     assert (ran.code, ran.out) == (5, "")
-    assert ran.err.startswith("error: position 7, column hash: the event, or the one before, is not what was once")
+    assert ran.err.startswith(
+        "error: position 7, column hash: the event, or the one before, is not the one that was"
+    )
     ran = run("verify", "--db", str(db), "-o", "json")
     assert ran.code == 5
     assert json.loads(ran.out)["findings"][0]["position"] == 7
@@ -79,7 +81,7 @@ def test_verify_exits_5_with_table_key_column_and_both_values(run: Run, db: Path
     tamper(db, "UPDATE volumes SET phase = 'Lost' WHERE key = 'a'")
     ran = run("verify", "--db", str(db))
     assert ran.code == 5
-    assert 'volumes "a", column phase: the view is not what the log says (expected Bound, got Lost)' in ran.err
+    assert 'volumes "a", column phase: the view differs from the log (expected Bound, got Lost)' in ran.err
 
 
 def test_many_findings_are_cut_short_on_the_terminal_only(run: Run, db: Path) -> None:
@@ -110,7 +112,7 @@ def test_a_tail_cut_with_its_head_is_found_with_the_anchor(run: Run, db: Path, t
     for given in (anchor, export):
         ran = run("verify", *words, "--anchor", str(given))
         assert ran.code == 5
-        assert "position 15: the log ends at 5; the anchor was taken of a longer one" in ran.err
+        assert "position 15: the log ends at 5; the anchor was taken of a longer log" in ran.err
 
 
 def test_verify_says_from_where_on_somebody_with_the_database_could_have_rewritten(
@@ -162,7 +164,7 @@ def test_a_token_changed_past_volsched_is_found_by_verify(run: Run, db: Path) ->
     ran = run("verify", *words)
     assert ran.code == 5
     assert (
-        "tokens \"ci\", column roles: the token is not what the log says (expected ['viewer'], got ['admin'])"
+        "tokens \"ci\", column roles: the token differs from the log (expected ['viewer'], got ['admin'])"
         in ran.err
     )
 
@@ -428,7 +430,7 @@ def test_what_is_archived_is_named_where_it_is_asked_for(run: Run, db: Path, tmp
     for words in asked:
         ran = run(*words, "--db", str(db))
         assert ran.code == 3
-        assert f"the log begins at position 8 and what was before lies in 1-7 {out}" in ran.err
+        assert f"the log begins at position 8 and earlier events are in 1-7 {out}" in ran.err
     assert run("replay", "--db", str(db), "--until", "7").code == 0
     ran = run("archive", "--db", str(db), "--until", "5", "--out", str(tmp_path / "more.jsonl"))
     assert (ran.code, "position 5 is archived already" in ran.err) == (1, True)

@@ -131,7 +131,7 @@ def test_snapshots_before_the_base_go_and_those_behind_stay(database: Database, 
         assert [state_as_of(connection, "volume/a", position=position) for position in range(450, 600)] == right
     assert problems(database) == []
     sql(database, "UPDATE snapshots SET state = '{}' WHERE version = 600")
-    assert problems(database) == ['snapshots "volume/a@600": the snapshot is not what the log says']
+    assert problems(database) == ['snapshots "volume/a@600": the snapshot differs from the log']
     rebuild(database)
     assert [row[1] for row in views(database, tables.snapshots)["snapshots"]] == [450]
     assert problems(database) == []

@@ -19,8 +19,8 @@ from volsched.log.integrity.anchors import Anchor, parse_anchor
 from volsched.log.integrity.verify import rebuild
 from volsched.log.retention.export import ExportError
 
-DAMAGED = 'checkpoints "base-states": what the streams had become at the base is not what was archived'
-NOT_ARCHIVED = "it is not what the archives say"
+DAMAGED = 'checkpoints "base-states": the states of the streams at the base differ from the archived ones'
+NOT_ARCHIVED = "it differs from the archives"
 EDITS_OF_THE_BASE = [
     ("UPDATE snapshots SET state = replace(state, '10Gi', '99Gi') WHERE stream = 'volume/b'", "volume/b@3"),
     ("UPDATE snapshots SET version = 7 WHERE stream = 'volume/old'", "volume/old@7"),
@@ -41,7 +41,7 @@ def test_an_edited_base_state_is_found_and_nothing_is_rebuilt_from_it(
     right = views(database)
     sql(database, edit)
     assert [it.partition(";")[0] for it in problems(database)] == [DAMAGED]
-    with pytest.raises(BrokenLogError, match="what the streams had become at the base"):
+    with pytest.raises(BrokenLogError, match="the states of the streams at the base"):
         rebuild(database)
     assert views(database) == right
     found = problems(database, tmp_path / "old.jsonl")
@@ -65,13 +65,13 @@ def test_a_base_state_edited_together_with_the_sum_is_found_with_the_archive_onl
 @pytest.mark.parametrize(
     ("edit", "alone", "with_archive"),
     [
-        ("position = 19", 'checkpoints "base-states": what', "position 20: the event is missing"),
+        ("position = 19", 'checkpoints "base-states": the states', "position 20: the event is missing"),
         (
             "position = 21",
             "position 21: there is an event before the first",
             "position 21: the archives end before",
         ),
-        ("at = at + 1", None, 'checkpoints "base", column at: it is not what the archives say'),
+        ("at = at + 1", None, 'checkpoints "base", column at: it differs from the archives'),
         (
             "hash = :hash",
             "position 21, column hash: the event, or the one before",
@@ -160,7 +160,7 @@ def test_an_archive_of_another_history_is_found(database: Database, tmp_path: Pa
     rewrite(database, events)
     put(database, 15, tmp_path / "old.jsonl")
     found = problems(database, end)
-    assert found[0].startswith('checkpoints "base", column hash: it is not what the archives say')
+    assert found[0].startswith('checkpoints "base", column hash: it differs from the archives')
     assert any(it.startswith("position 16, column hash") for it in found)
 
 
@@ -175,7 +175,7 @@ def test_a_tail_cut_with_its_head_is_found_by_an_archive_that_reaches_beyond(
     sql(database, "DELETE FROM volumes WHERE key IN ('e', 'f')")
     rewrite(database, short)
     assert problems(database) == []
-    assert problems(database, out) == ["position 6: the log ends at 4; the anchor was taken of a longer one"]
+    assert problems(database, out) == ["position 6: the log ends at 4; the anchor was taken of a longer log"]
 
 
 def test_an_anchor_from_before_the_archive_still_holds(database: Database, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_an_anchor_from_later_shows_that_an_older_store_was_restored(
     newer = next(lines_of_file(taken(sqlite, tmp_path, "newer.jsonl")))
     restore(copy, lines_of_file(file))
     (finding,) = verify(copy, anchors=[parse_anchor(newer)]).findings
-    assert "the anchor was taken of a longer one" in str(finding)
+    assert "the anchor was taken of a longer log" in str(finding)
     # Also when it has grown beyond that since: it is another history.
     must(copy, *(create_volume(f"other-{number}") for number in range(3)))
     (finding,) = verify(copy, anchors=[parse_anchor(newer)]).findings

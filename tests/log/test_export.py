@@ -126,7 +126,7 @@ def _edited(lines: Lines, line: int, old: str, new: str) -> Lines:
     return [*lines[: line - 1], changed, *lines[line:]]
 
 
-NOT_LINKED = "the event, or the one before, is not what was once written"
+NOT_LINKED = "the event, or the one before, is not the one that was written"
 TAMPERINGS: list[tuple[str, Callable[[Lines], Lines], str]] = [
     ("edited data", lambda it: _edited(it, 4, "5Gi", "9Gi"), f"line 4: position 3: {NOT_LINKED}"),
     ("edited actor", lambda it: _edited(it, 8, "scheduler", "me"), f"line 8: position 7: {NOT_LINKED}"),
@@ -186,7 +186,7 @@ def test_a_well_linked_file_that_cannot_be_folded_is_refused(database: Database)
     forged = Event(0, "volume/z", 1, "VolumeFreed", 1, events[-1].at, "me", None, None, '{"binding":"b"}', b"")
     rewrite(database, [*events, forged])
     lines = exported(database)
-    with pytest.raises(ExportError, match=r"line 17: position 16: .* an object that is not there is freed"):
+    with pytest.raises(ExportError, match=r"line 17: position 16: .* an absent object is freed"):
         import_log(emptied(database), lines)
 
 

@@ -146,7 +146,7 @@ def test_whatever_else_is_changed_is_found(database: Database, statement: str) -
     done(database, story(database))
     sql(database, statement)
     (finding,) = verify(database).findings
-    assert "not what was once written" in finding.problem
+    assert "not the one that was written" in finding.problem
     with pytest.raises(StoreError):
         rebuild(database)
 
@@ -260,7 +260,7 @@ def test_archives_of_redacted_events_are_proven_with_what_the_log_says(sqlite: D
     report = verify(sqlite, archives=[lines_of_file(tmp_path / "one.jsonl")])
     assert (report.findings, report.redacted) == ([], [at])
     with scratch_store() as copy:
-        with pytest.raises(StoreError, match=f"position {at} was redacted, and that is said behind position {at}"):
+        with pytest.raises(StoreError, match=f"position {at} was redacted, and that is recorded after {at}"):
             import_log(copy, lines_of_file(tmp_path / "one.jsonl"))
         import_log(copy, lines_of_file(tmp_path / "one.jsonl"), _exported(sqlite))
         assert verify(copy).redacted == [at]
@@ -279,7 +279,7 @@ def test_an_archive_that_claims_a_redaction_of_which_the_log_says_nothing_is_fou
     told = json.loads(lines[2]) | {"actor": forged.actor, "data": json.loads(forged.data)}
     report = verify(sqlite, archives=[[json.dumps(head), lines[1], json.dumps(told), *lines[3:]]])
     assert [str(it) for it in report.findings] == [
-        "position 2: an archive holds it redacted, and the log says nothing of that"
+        "position 2: an archive holds it redacted, and the log has no record of the redaction"
     ]
 
 

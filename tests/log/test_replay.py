@@ -84,22 +84,28 @@ def test_unknown_types_are_passed_through(database: Database) -> None:
 
 
 NEVER_WRITTEN = [
-    ("volume/z", 2, "VolumeCreated", '{"patch":{}}', "its stream does not go on here (expected 1, got 2)"),
-    ("volume/a", 7, "VolumeChanged", '{"patch":{}}', "its stream does not go on here (expected 6, got 7)"),
+    ("volume/z", 2, "VolumeCreated", '{"patch":{}}', "the event does not continue its stream (expected 1, got 2)"),
+    ("volume/a", 7, "VolumeChanged", '{"patch":{}}', "the event does not continue its stream (expected 6, got 7)"),
     (
         "volume/z",
         1,
         "VolumeAssumed",
         '{"binding":"b","patch":{},"rv":1}',
-        "an object that is not there is assumed",
+        "an absent object is assumed",
     ),
-    ("volume/c", 3, "VolumeFreed", '{"binding":"b"}', "an object that is not there is freed"),
+    ("volume/c", 3, "VolumeFreed", '{"binding":"b"}', "an absent object is freed"),
     ("binding/z", 1, "LegMoved", '{"leg":0,"state":"x","open":true}', "a binding is moved before it is planned"),
-    ("binding/b1", 4, "LegMoved", '{"leg":7,"state":"x","open":true}', "leg 7 is moved of a binding that has 1"),
+    (
+        "binding/b1",
+        4,
+        "LegMoved",
+        '{"leg":7,"state":"x","open":true}',
+        "leg 7 is moved, and the binding has only 1",
+    ),
     ("attempt/z", 1, "AttemptRepeated", '{"decided_at":1}', "an attempt is repeated before it is recorded"),
-    ("volume/z", 1, "VolumeCreated", "{}", "the event cannot follow what was before: 'patch'"),
-    ("volume/z", 1, "VolumeCreated", '{"patch":"text"}', "the event cannot follow what was before"),
-    ("volume/z", 1, "VolumeCreated", "{", "the event cannot follow what was before: unexpected end"),
+    ("volume/z", 1, "VolumeCreated", "{}", "the event cannot follow the ones before: 'patch'"),
+    ("volume/z", 1, "VolumeCreated", '{"patch":"text"}', "the event cannot follow the ones before"),
+    ("volume/z", 1, "VolumeCreated", "{", "the event cannot follow the ones before: unexpected end"),
 ]
 
 

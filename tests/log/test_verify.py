@@ -13,7 +13,7 @@ from volsched.log.events.envelope import GENESIS, link
 from volsched.log.integrity.anchors import Anchor, parse_anchor
 from volsched.log.integrity.verify import rebuild, verify
 
-NOT_LINKED = "the event, or the one before, is not what was once written"
+NOT_LINKED = "the event, or the one before, is not the one that was written"
 
 
 def found(database: Database, *, anchor: Anchor | None = None) -> list[Finding]:
@@ -132,7 +132,7 @@ def test_an_event_appended_past_the_writer_is_found_even_if_well_linked(database
         hash=forged,
     )
     finding = the_one(database)
-    assert (finding.position, finding.problem) == (16, "the event came past the writer: the head says 15")
+    assert (finding.position, finding.problem) == (16, "the event bypassed the writer: the head says 15")
 
 
 def test_swapped_events_are_found_at_the_first_of_them(database: Database) -> None:
@@ -159,7 +159,7 @@ def test_a_tail_cut_with_its_head_and_views_is_found_with_an_anchor_only(databas
     assert found(database) == []
     finding = the_one(database, anchor=anchor)
     assert finding.position == 2
-    assert finding.problem == "the log ends at 1; the anchor was taken of a longer one"
+    assert finding.problem == "the log ends at 1; the anchor was taken of a longer log"
 
 
 def test_a_history_written_anew_is_found_with_an_anchor_only(database: Database) -> None:
@@ -183,7 +183,7 @@ def test_an_anchor_still_holds_when_the_log_has_grown(database: Database) -> Non
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("position = 12", (13, None, "the event came past the writer: the head says 12")),
+        ("position = 12", (13, None, "the event bypassed the writer: the head says 12")),
         ("position = 20", (15, None, "the log ends here, its tail is cut: the head says 20")),
         ("at = 5", (None, "at", "the head is not the log's last event")),
     ],
@@ -248,7 +248,7 @@ def test_a_deleted_view_row_is_found(database: Database, table: str, where: str,
     sql(database, f"DELETE FROM {table} WHERE {where}")
     first = found(database)[0]
     assert (first.table, first.key) == (table, key)
-    assert first.problem == "the log has the row and the view has not"
+    assert first.problem == "the view lacks a row that the log has"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_an_extra_view_row_is_found(database: Database, statement: str, table: s
     sql(database, statement)
     finding = the_one(database)
     assert (finding.table, finding.key) == (table, key)
-    assert finding.problem == "the view has a row that the log does not know"
+    assert finding.problem == "the view has a row that the log does not have"
 
 
 def test_a_row_of_a_deleted_object_is_extra(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""Where history begins: a store's at its first event or behind an archive, a long stream's at a snapshot."""
+"""The starting points of folds: the snapshots of long streams, and the base behind archived events."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -103,13 +103,11 @@ STATES = "base-states"
 ARCHIVE = "archive"
 """Names of checkpoints. Each archive has its own: `archive FIRST-LAST FILE`."""
 MOST_NAMED = 3
-"""Archives that a message names."""
+"""The most archives that a message names."""
 SUM_BYTES = 32
 _PLACE = select(tables.checkpoints).where(tables.checkpoints.c.name == PLACE)
 """Built once: every poll of the log executes it."""
-DAMAGED = (
-    "what the streams had become at the base is not what was archived; see what differs: verify --archive FILE"
-)
+DAMAGED = "the states of the streams at the base differ from the archived ones; to compare: verify --archive FILE"
 
 
 class BaseRow(NamedTuple):
@@ -120,7 +118,7 @@ class BaseRow(NamedTuple):
     state: str
 
     def mark(self) -> int:
-        """Its part of the sum. A sum can be updated stream by stream; a hash over all could not."""
+        """The row's part of the sum. A sum can be updated stream by stream; a hash over all could not."""
         text = f"{self.stream}\x1f{self.version}\x1f{self.state}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
 
@@ -184,9 +182,9 @@ def archives_text(connection: Connection) -> str:
 
 
 def archived(connection: Connection, what: str, base: Head) -> ArchivedError:
-    """The error to raise for something that was before the base."""
+    """The error for a read of events before the base."""
     files = archives_text(connection)
     return ArchivedError(
-        f"{what} is archived: the log begins at position {base.position + 1} and what was before lies in {files}; "
-        "create a store from the archives to look into it: volsched import-log --db COPY ARCHIVE…"
+        f"{what} is archived: the log begins at position {base.position + 1} and earlier events are in {files}; "
+        "to read them, create a store from the archives: volsched import-log --db COPY ARCHIVE…"
     )

@@ -88,7 +88,7 @@ def lock_head(database: Database, connection: Connection) -> Head:
 
 
 def declare_format(database: Database) -> None:
-    """From now on the store is only for programs of this format: it will have what earlier ones cannot read."""
+    """Declare this format the minimum: from now on the store may hold events that earlier programs cannot read."""
     head = tables.log_head
     with database.write_beside_log() as connection:
         for column in (head.c.min_reader, head.c.min_writer):
@@ -184,7 +184,7 @@ def stage(
 
 
 def _refuse_excess(new: NewEvent, before: State | None, after: State) -> None:
-    """The last check for every writer: export, archive, backup and all other readers must be able to read it."""
+    """The last check for every writer: export, archive, backup and all others must be able to read the event."""
     if is_deeper(new.data, DEPTH_MAX + ENVELOPE_DEPTH):
         raise CatalogueError(f"{new.type} of {new.stream} is nested more than {DEPTH_MAX} levels deep")
     old = before.manifest if isinstance(before, ObjectState) else None

@@ -94,7 +94,7 @@ class Done:
     events: int
     result: Mapping[str, Any]
     basis: Any = None
-    """The decision's. Only here its positions are those of the log: a draft has others (`log.drafts`)."""
+    """The decision's basis, with positions of the log; those of a draft are provisional (`log.drafts`)."""
     repeated: bool = False
 
 
@@ -128,8 +128,8 @@ class DeposedError(RejectedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowUp:
-    """A command that follows from others in their own transaction; what fails here is left to those who would have
-    done it after the commit."""
+    """A command that follows from others and is committed in their transaction. If it fails, the process that
+    normally does this after the commit does it."""
 
     command: Command
     effect: str | None = None
@@ -145,7 +145,7 @@ class Progress:
     effects: Sequence[tuple[NewEffect, int]]
     """Their queued effects that no worker has tried, each with the position of the event that queued it."""
     events: Sequence[Event]
-    """Since the last call."""
+    """Events since the last call."""
     states: States
 
 

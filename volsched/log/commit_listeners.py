@@ -52,7 +52,7 @@ class OwnCommits:
     """The commits of this process that a follower of the log has not taken yet.
 
     Positions are dense and only committed events have one. So a commit that begins right after the follower's
-    position is all there is up to its end, and need not be read and folded again, whoever else writes.
+    position holds every event up to its end. They need not be read and folded again, even with other writers.
     """
 
     _commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
@@ -62,7 +62,7 @@ class OwnCommits:
         self._commits.append(commit)
 
     def after(self, position: int) -> Iterator[Commit]:
-        """Those that follow the position without a gap. What is behind a gap stays for later."""
+        """The commits that follow the position without a gap; those behind a gap are kept for later."""
         while self._commits:
             try:
                 commit = self._commits.popleft()

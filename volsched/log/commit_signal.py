@@ -21,12 +21,12 @@ LOOK_SECONDS = 0.01
 """Polling interval for changes of an SQLite file, while there are some."""
 LOOK_SECONDS_MOST = 0.05
 LOOK_LESS_OFTEN = 1.1
-"""Growth of the interval with every poll that finds none. Waking up costs more than the poll. Once it is
-at its longest, the kernel reports the next write to the file, where it can."""
+"""Growth of the interval with every poll that finds none. Waking up costs more than the poll. Once the
+interval is at its maximum, the kernel reports the next write to the file, where it can."""
 LOOK_ANYWAY_SECONDS = 1.0
 """A commit is visible only after the last write to the file, so a slow disk's may be missed."""
 IN_MODIFY, IN_IGNORED = 0x2, 0x8000
-"""Of `inotify`: the file was written; it is watched no longer."""
+"""`inotify` masks: the file was written; its watch was removed."""
 
 
 class Commits(Protocol):
@@ -85,7 +85,7 @@ class _File:
 
 
 class _Writes:
-    """Writes to a file by anybody, as Linux reports them (`inotify`)."""
+    """Writes to a file by any process, as Linux reports them (`inotify`)."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -94,7 +94,7 @@ class _Writes:
         self._watched = False
 
     def are_watched(self) -> bool:
-        """Begins to watch; the file may not be there yet, or the system may have no watch left."""
+        """Start watching; False if the file does not exist yet or the system has no watch left."""
         if not self._watched and self._queue >= 0:
             self._watched = self._libc.inotify_add_watch(self._queue, os.fsencode(self._file), IN_MODIFY) >= 0
         return self._watched
@@ -105,7 +105,7 @@ class _Writes:
         if not ready:
             return False
         events = os.read(self._queue, 4096)
-        # Each: watch, mask, cookie and length of a name, of which a file has none; 4 bytes each.
+        # An event is a watch, a mask, a cookie and the length of a name (0 for a file), 4 bytes each.
         masks = memoryview(events).cast("I")[1::4]
         self._watched = not any(mask & IN_IGNORED for mask in masks)
         return True

@@ -54,7 +54,7 @@ class StoreFile:
             status = os.stat(self.path)
         except OSError:
             if self._known is None:
-                # It is about to be created, or cannot be opened, which SQLite reports better.
+                # The file is about to be created, or cannot be opened; SQLite has the better message for that.
                 return
             raise self._replaced("was removed") from None
         if self._known is None:
@@ -97,7 +97,7 @@ def sqlite_file(url: URL) -> Path | None:
 # or with another log, that event does not exist, and the whole cache is dropped.
 
 MOST = 10_000
-"""Streams; a state takes a few kilobytes."""
+"""The most streams in the cache; a state takes a few kilobytes."""
 MOST_BEHIND = 500
 """Events of other writers after which starting over is quicker than finding out which streams they touched."""
 
@@ -168,22 +168,22 @@ class Recent:
 
 
 LONG_ALONE = 64
-"""Transactions without one of another process, after which there is nobody who waits for the head."""
+"""Consecutive transactions of this process after which no other process is assumed to wait for the head."""
 DRAFTED = 4
-"""Commands from which on a draft pays: what is read for one has to be looked at again under the lock."""
+"""The fewest commands for which a draft pays: the data read for it must be checked again under the lock."""
 
 
 @dataclass(slots=True)
 class OtherWriters:
-    """Whether other processes append to the log: only then it pays to decide before the head is locked."""
+    """Whether other processes append to the log: only then deciding before the head is locked pays."""
 
     drafts: bool | None = None
-    """Overrides what was seen."""
+    """Overrides the observation."""
     _ended: Place | None = None
     _alone_for: int = LONG_ALONE
 
     def wait_for(self, commands: int) -> bool:
-        """Whether they would wait while so many commands are decided under the lock."""
+        """Whether other processes would wait while this many commands are decided under the lock."""
         if self.drafts is not None:
             return self.drafts
         return commands >= DRAFTED and self._alone_for < LONG_ALONE
@@ -197,7 +197,7 @@ class OtherWriters:
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 MIGRATE = "run: volsched migrate"
-FULL = "the disk is full; nothing was lost, make room and try again"
+FULL = "the disk is full; nothing was lost, free some space and retry"
 MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("no such table", NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
     ("UndefinedTable", NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
@@ -221,7 +221,7 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
 
 @dataclass(slots=True)
 class LockWaits:
-    """The longest wait of this process for its turn to write. Only SQLite has turns."""
+    """The longest wait of this process for its turn to write; only SQLite has a queue of writers."""
 
     longest: float = 0
     """Seconds."""
@@ -254,7 +254,7 @@ class Database:
         return commits
 
     def report(self, commit: Commit) -> None:
-        """Tell everybody in this process what it has committed."""
+        """Notify the listeners and followers in this process of the commit."""
         for follower in tuple(self._followers):
             commits = follower()
             if commits is not None:
@@ -339,7 +339,7 @@ class Database:
 
     @property
     def refusals(self) -> tuple[type[Exception], ...]:
-        """What the database raises for a row it refuses, through SQLAlchemy or the driver."""
+        """The errors that the database raises for a refused row, through SQLAlchemy or the driver."""
         driver = self.engine.dialect.loaded_dbapi
         return (IntegrityError, DataError, driver.IntegrityError, driver.DataError)
 
@@ -349,7 +349,7 @@ class Database:
 
 
 def _transaction(connection: Connection) -> Any:
-    """What ends the transaction: SQLAlchemy if it knows of it, which is when Core has executed a statement."""
+    """The object that ends the transaction: SQLAlchemy's if Core has executed a statement, else the driver's."""
     return connection if connection.in_transaction() else connection.connection.driver_connection
 
 
@@ -405,8 +405,8 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
     try:
         yield
     except PoolTimeoutError as error:
-        told = f"{engine.url.render_as_string(hide_password=True)}: this process has all its connections in use"
-        raise StoreError(f"{told}; ask again, or find what keeps them") from error
+        told = f"{engine.url.render_as_string(hide_password=True)}: all connections of this process are in use"
+        raise StoreError(f"{told}; retry, or find out what holds them") from error
     except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
         driver_error = (error.orig if isinstance(error, DBAPIError) else None) or error
         cause, url = str(driver_error), engine.url.render_as_string(hide_password=True)
@@ -414,7 +414,7 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
             if words in cause:
                 raise _error_with_remedy(kind, url, remedy) from error
         if dialect.is_lost(driver_error):
-            # The other connections of the pool go the same way; those in use are returned to the old pool.
+            # The other connections of the pool are lost too; those in use are returned to the old pool.
             engine.dispose()
             why = " ".join(cause.split())
             raise ConnectionLostError(

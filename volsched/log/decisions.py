@@ -1,7 +1,7 @@
-"""What the commands of a transaction decide, in memory: their preconditions, their events, and what follows.
+"""Decides the commands of a transaction in memory: checks preconditions, stages events, runs follow-ups.
 
-Commands of a batch see each other's results. Nothing is written here; it makes no difference whether the head is
-locked (`log.transaction`) or not yet (`log.drafts`).
+Commands of a batch see each other's results. Nothing is written here, so the head may be locked
+(`log.transaction`) or not yet (`log.drafts`).
 """
 
 from collections import Counter
@@ -35,12 +35,12 @@ from volsched.log.events.streams import noun_and_key
 from volsched.log.reactions import Reaction, events_after, react_to, touching_bindings
 
 MANY = 32
-"""Streams from which on a set is faster than a tuple."""
+"""The number of streams from which a set is faster than a tuple."""
 
 
 @dataclass(slots=True)
 class PreconditionGuards:
-    """What preconditions are checked against, besides the states of streams."""
+    """The data that preconditions are checked against, besides the states of streams."""
 
     results: dict[str, Done]
     epochs: dict[str, int]
@@ -48,8 +48,8 @@ class PreconditionGuards:
     recent: Sequence[Event] = ()
     """Events appended since the oldest decision of the batch was made."""
     passed: dict[Hashable, "_Passed"] = field(default_factory=dict)
-    """Of `recent` and of the batch, what scans of one kind and actor look at: a batch of decisions would walk over
-    all events once for each."""
+    """The events of `recent` and of the batch that scans of one kind and actor look at. Without it, a batch of
+    decisions would walk all events once for each decision."""
 
     @classmethod
     def load(
@@ -101,7 +101,7 @@ class PreconditionGuards:
     def _check_scan(self, scan: Scan, actor: str, events: Sequence[Event]) -> None:
         """Raises if another writer invalidated the decision, before this transaction or earlier in it."""
         if self.recent and self.recent[0].position > scan.position + 1:
-            raise ConflictError(f"decided at {scan.position}, and what came next is archived already")
+            raise ConflictError(f"decided at {scan.position}, and the events after it are archived already")
         for event in self._passed(scan, actor, events):
             if event.position > scan.position:
                 why = scan.outdated(event)
@@ -110,7 +110,7 @@ class PreconditionGuards:
                     raise _conflict(message, event.stream, "position", scan.position, event.position)
 
     def _passed(self, scan: Scan, actor: str, events: Sequence[Event]) -> list[Event]:
-        """Of what was appended recently and in the batch so far."""
+        """The events that the scan looks at, among the recent ones and those of the batch so far."""
         kind = actor if scan.knows_own else None, scan.concerns
         known = self.passed.get(kind)
         if known is None:
@@ -174,7 +174,7 @@ def _attempt(batch: Batch, guards: PreconditionGuards, command: Command) -> Outc
         if not command.actor.isprintable():
             raise CatalogueError(f"actor {command.actor!r} may not hold control characters")
         decision = command.decide(batch.states)
-        # A command names few streams, but for one that takes over a whole cluster.
+        # A command names few streams, except one that imports a whole cluster.
         named = command.streams if len(command.streams) < MANY else frozenset(command.streams)
         unnamed = next((new for new in decision.events if new.stream not in named), None)
         if unnamed is not None:
@@ -229,11 +229,11 @@ def _carry_on(
 
 
 def _planned_alone(database: Database, connection: Connection, batch: Batch) -> set[str]:
-    """The bindings planned here that share nothing with another open one.
+    """The bindings planned here whose pod, claims and volumes are in no other open binding.
 
-    That a volume, a claim and a pod are in one open binding at a time is an index's to refuse, and a binding that
-    ends in the transaction in which it began is never in that index. So these are looked up; all others are
-    written as they are, for the index to see.
+    A unique index ensures that a volume, claim or pod is in one open binding at a time, but a binding that ends in
+    the transaction in which it began never enters that index. So these are checked here; all others are written
+    and checked by the index.
     """
     planned = {
         noun_and_key(event.stream)[1]: tuple(_taken_by(batch.states[event.stream]))

@@ -1,14 +1,14 @@
-"""Drafts: what a transaction decides before it locks the log's head.
+"""Drafts: transactions that are decided before they lock the log's head, so that they hold the lock briefly.
 
-Deciding takes three quarters of the time from the lock to the commit, and nobody else can write meanwhile. So
-where others write too, a batch is decided on a snapshot. Under the lock it is checked that nothing it has read was
-changed since; then its events get their positions and hashes, and are written. If anything was changed, everything
-is decided again, under the lock.
+Deciding takes three quarters of the time from the lock to the commit, and other processes cannot write meanwhile.
+So with several writers, a batch is decided on a snapshot. Under the lock, its reads are checked for changes since
+the snapshot; if there are none, its events get their positions and hashes and are written. Otherwise the whole
+batch is decided again, under the lock.
 
 Events name positions of their own batch: the resourceVersion of an object is the position of its last write. A
 draft counts its positions from a number that no log reaches and no user knows, so that they can be found and
-replaced in whatever the rules have made of them. Another number for each draft: one that got out all the same
-would mean nothing to the next.
+replaced in everything that the rules derived from them. Each draft starts from another number, so a provisional
+position that leaks out is meaningless to the next draft.
 """
 
 import re
@@ -30,10 +30,10 @@ from volsched.log.reactions import Reaction, events_after
 from volsched.log.reads.tail import read_head
 
 _DIGITS = 9
-"""Of a position within a draft."""
+"""Digits of a position within a draft."""
 _MOST = 10**_DIGITS
 _STARTS = range(4_611_686_018 * _MOST, 9_223_372_036 * _MOST, _MOST)
-"""Where a draft may count from. Positions remain integers of 64 bits, and all have as many digits."""
+"""The start positions of drafts. Positions remain 64-bit integers, and all have the same number of digits."""
 _LONG = re.compile(r"(?<!\d)\d{19}(?!\d)")
 _NOUNS = {"pod": "pod", "node": "node", "claim": "claim", "volume": "volume", "joins": "binding"}
 """A field of a binding's events, and the noun of the stream that it names."""
@@ -67,11 +67,11 @@ class Draft:
     head: Head
     """The head that the snapshot was read at."""
     start: int
-    """Its own events follow this position."""
+    """The draft's own events follow this position."""
     commands: Sequence[Command]
     batch: Batch
     guards: PreconditionGuards
-    """As read with the snapshot."""
+    """The guards as read with the snapshot."""
     outcomes: Sequence[Outcome]
 
     def settled(
@@ -97,13 +97,13 @@ class Draft:
         return _placed(self.batch, places, head), lambda: [places.outcome(it) for it in self.outcomes]
 
     def _is_followed_by(self, tail: Sequence[Event], head: Head) -> bool:
-        """Whether the log went on from the snapshot: it may have been restored, or archived."""
+        """Whether the log continues from the snapshot; it does not after a restore or an archive."""
         if not tail:
             return (head.position, head.hash) == (self.head.position, self.head.hash)
         return len(tail) == head.position - self.head.position and links_to(tail[0], self.head.hash)
 
     def _is_outdated(self, tail: Sequence[Event]) -> bool:
-        """Whether one of these events might have led to another decision."""
+        """Whether one of these events could have changed a decision."""
         fails = any(event.type == "BindingMoved" and '"stage"' in event.data for event in self.batch.events)
         for event in tail:
             if event.stream in self.batch.loaded or (fails and event.stream.startswith("notice/")):
@@ -122,12 +122,12 @@ class Draft:
         return False
 
     def _touches(self, event: Event) -> bool:
-        """Whether the draft would have found a binding that it does not know, now that this happened to it."""
+        """Whether the event concerns a binding that the draft would have loaded, had it been there already."""
         return any(stream in self.batch.looked_at for stream in _objects_of(event))
 
 
 def _objects_of(event: Event) -> Iterator[str]:
-    """What an event of a binding names: its pod, node, claims and volumes, and the bindings it has joined."""
+    """The streams that an event of a binding names: its pod, node, claims, volumes, and bindings it has joined."""
     data = orjson.loads(event.data)
     for named in (data, *data.get("legs", ())):
         for name, noun in _NOUNS.items():
@@ -136,7 +136,7 @@ def _objects_of(event: Event) -> Iterator[str]:
 
 
 def _placed(draft: Batch, places: "_Places", head: Head) -> Batch:
-    """The batch behind this head: the same events, folded again."""
+    """The batch moved behind this head: the same events, folded again."""
     now = max(draft.now, head.at)
     states = draft.states | {stream: state for stream, state in draft.changed.items() if state is not None}
     for stream, state in draft.changed.items():
@@ -176,7 +176,7 @@ class _Places:
     start: int
     head: int
     prefix: str
-    """The first digits of all of them."""
+    """The common first digits of the draft's positions."""
 
     def number(self, value: int) -> int:
         behind = value - self.start
@@ -205,7 +205,7 @@ class _Places:
         return outcome
 
     def value(self, value: Any) -> Any:
-        """What the rules have made of positions may be anywhere: a result may hold whole states."""
+        """Positions, and texts made of them, may be anywhere: a result may hold whole states."""
         match value:
             case str():
                 return self.text(value)

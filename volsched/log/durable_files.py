@@ -44,7 +44,7 @@ def _check_genesis(begin: Manifest) -> None:
     if begin.first != 1 or begin.before != GENESIS:
         raise StoreError(
             f"the first file begins at position {begin.first} and the history at 1; give the files before it "
-            "too, or check what there is alone with: volsched import-log --check"
+            "too, or check these files alone with: volsched import-log --check"
         )
 
 
@@ -59,12 +59,12 @@ class LogFiles:
 
     files: Sequence[Iterable[str]]
     manifests: list[Manifest] = field(default_factory=list)
-    """Of the files that were reached so far."""
+    """The manifests of the files reached so far."""
     sealed: dict[int, bytes] = field(default_factory=dict)
     """Seals of other events, from the redactions among the events reached so far."""
 
     def events(self) -> Iterator[Event]:
-        """All events in order; ExportError with the number of the file, where one is not what it should be."""
+        """All events in order; ExportError with the number of the file, at the first that is wrong."""
         for number, lines in enumerate(self.files):
             rest = iter(lines)
             try:
@@ -88,25 +88,25 @@ class LogFiles:
         self.manifests.append(manifest)
 
     def check_genesis(self) -> None:
-        """The first file begins at the first event of all."""
+        """Raises unless the first file begins at the first event of the log."""
         _check_genesis(self.manifests[0])
 
     @property
     def redacted(self) -> dict[int, bytes]:
-        """Seals, from the files themselves, of events that are no longer what was written."""
+        """Seals of redacted events, from the files themselves."""
         return {at: seal for manifest in self.manifests for at, seal in manifest.redacted.items()}
 
     def check_redactions(self) -> None:
-        """Every redaction is recorded in the log: files that end before its record are not enough for a store."""
+        """Raises unless the files hold the records of all their redactions; else they cannot become a store."""
         unknown = min(self.redacted.items() - self.sealed.items(), default=None)
         if unknown is not None:
             raise StoreError(
-                f"position {unknown[0]} was redacted, and that is said behind position {self.manifests[-1].last}, "
-                "where the files end; give the files that follow too, such as an export of the rest"
+                f"position {unknown[0]} was redacted, and that is recorded after {self.manifests[-1].last}, where "
+                "the files end; give the files that follow too, such as an export of the rest"
             )
 
     def whole(self) -> Manifest:
-        """The manifest that one file with all of it would have."""
+        """The manifest of all files as one."""
         begin, end = self.manifests[0], self.manifests[-1]
         return replace(
             end,
@@ -117,7 +117,7 @@ class LogFiles:
         )
 
     def located(self, broken: BrokenLogError) -> ExportError:
-        """The file and line of an event that cannot be what was exported."""
+        """The error with the file and line of an event that differs from the exported one."""
         position = broken.finding.position or self.manifests[-1].last
         number = next(index for index, it in enumerate(self.manifests) if position <= it.last)
         error = at_line(broken, self.manifests[number])
@@ -171,7 +171,7 @@ COMPRESSED = ".gz"
 LEVEL = 6
 """Compression level: half the time of gzip's default, for files a few per cent larger."""
 PRIVATE = 0o600
-"""Owner only: manifests hold what people wrote into them, and a backup has tokens beside the log."""
+"""Owner only: manifests may hold secrets of users, and a backup also has tokens."""
 ERRORS = "backslashreplace"
 """Bytes that are not UTF-8 are kept visible; the parser of the line reports which line it is."""
 
@@ -206,7 +206,7 @@ def write_whole(path: Path, fill: Callable[[IO[str]], None], is_right: Callable[
                 fill(out)
             os.fsync(raw.fileno())
         if not is_right(aside):
-            raise StoreError(f"{path}: what was read back is not what was written; check the disk")
+            raise StoreError(f"{path}: the data read back differs from the data written; check the disk")
         # A link, not a rename, which would replace a file created meanwhile.
         os.link(aside, path)
         sync_directory(path.parent)
@@ -223,7 +223,7 @@ def written_aside(path: Path) -> Iterator[Path]:
         yield aside
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written: {error.strerror}; check the path, its permissions and the room on the disk"
+            f"{path} cannot be written: {error.strerror}; check the path, its permissions and the free disk space"
         ) from error
     finally:
         with suppress(OSError):

@@ -73,7 +73,7 @@ class Retry(StrEnum):
     RETRYING = "retrying"
     PARKED = "parked"
     DEPOSED = "deposed"
-    """Nothing: the effect is no longer ours."""
+    """Nothing changed: the effect is no longer ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +87,10 @@ class Claimed:
     binding: str | None
     data: Mapping[str, Any]
     position: int
-    """Of the event that the effect was queued with."""
+    """Position of the event that the effect was queued with."""
     fence: int
     attempts: int
-    """This one included."""
+    """Attempts so far, including this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +128,14 @@ def claim(
     alone, an effect that failed once would wait behind every new one in a burst.
 
     An effect that lost its lease in its last attempt is parked instead, so fewer than `limit` does not mean that
-    nothing is left.
+    the queue is empty.
     """
     session = database.observer.session.id()
     with database.write_beside_log() as connection:
         abandoned = _abandoned(database, connection, (queue,), now, "claim")
         given = {"queue": queue, "now": now, "abandoned": database.dialect.named(abandoned), "room": limit}
         ranges = database.dialect.run_all(connection, _claimable(database.dialect), given)
-        # An effect that was renewed, or claimed again, before we locked its row is not abandoned.
+        # An effect whose lease was renewed, or that was claimed again, before we locked its row is not abandoned.
         rows = [row for it in ranges for row in it if row.key not in abandoned or _is_free(row, abandoned, now)]
         exhausted = {row.key for row in rows if row.state == EffectState.LEASED and row.attempts >= max_attempts}
         taken = [row for row in rows if row.key not in exhausted][:limit]
@@ -285,7 +285,7 @@ def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[s
     """The queues among these in which something can be claimed now."""
     names = tuple(queues)
     with database.glance() as connection:
-        # Two views of the queue will do: a claim looks again at what it locks.
+        # Two reads at different times suffice: a claim checks the rows again that it locks.
         abandoned = database.dialect.named(_abandoned(database, connection, names, now, "due"))
         values = {"now": now, "abandoned": abandoned}
         return [queue for (queue,) in database.dialect.run(connection, _some_due(database.dialect, names), values)]
@@ -305,7 +305,7 @@ _FIRST_OF_LANE = effects.c.key == (
 
 @cache
 def _claimable(dialect: Dialect) -> tuple[Select[Any], ...]:
-    """What may be claimed, oldest trouble first; each a range of `ix_effects_claim` in its own order.
+    """The claimable effects, oldest trouble first; each a range of `ix_effects_claim` in its own order.
 
     Built once: building a statement costs several times the query of an empty queue.
     """
@@ -367,7 +367,7 @@ def _is_due() -> ColumnElement[bool]:
 
 
 def _is_left(dialect: Dialect) -> ColumnElement[bool]:
-    """Claimed by a process that will not come back to it."""
+    """Claimed by a process that has lost its lease."""
     now: BindParameter[int] = bindparam("now")
     over = (effects.c.lease_until < now) | dialect.among_named(effects.c.key, "abandoned")
     return (effects.c.state == EffectState.LEASED) & over

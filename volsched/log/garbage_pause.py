@@ -7,8 +7,8 @@ from contextlib import contextmanager
 YOUNG = 50_000
 """New objects between two collections of the youngest."""
 OLDER, OLDEST = 50, 10
-"""Collections of the youngest between two of the older, and of those between full ones. What has survived one is
-nearly always kept, and is walked again by the next."""
+"""Collections of the youngest between two of the older, and of those between full ones. Objects that survive one
+collection nearly always stay, and the next one walks them again."""
 _USUAL = gc.get_threshold()
 _holds_for_good = False
 
@@ -25,18 +25,18 @@ def collector_resting() -> Iterator[None]:
             if not _holds_for_good:
                 # All new objects count as young now and would be walked at once. This makes them old at no cost. A
                 # process that has frozen its objects keeps them frozen; asking the collector whether there are any
-                # would count them all, which took longer than many a load.
+                # would count them all, which took longer than many loads.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 def collect_seldom() -> None:
-    """For a long-running process: its present objects stay, and most new ones are freed soon.
+    """Collect less often, for a long-running process: its present objects stay, and most new ones are freed soon.
 
-    Every full collection walks a picture of 50,000 volumes, and by default one happens every few hundred pods. Of
-    new objects, too, most that survive stay: the picture grows, and each collection would walk what the last one
-    has walked. Called after the picture is loaded.
+    Every full collection walks a picture of 50,000 volumes, and by default one happens every few hundred pods.
+    Most new objects that survive a collection stay too: the picture grows, and each collection would walk the same
+    objects again. Called after the picture is loaded.
     """
     global _holds_for_good
     _holds_for_good = True
@@ -45,7 +45,7 @@ def collect_seldom() -> None:
 
 
 def collect_as_usual() -> None:
-    """The objects that were to stay are let go: what refers to itself among them is found again."""
+    """Undo `collect_seldom`: cycles among the frozen objects can be collected again."""
     global _holds_for_good
     _holds_for_good = False
     gc.unfreeze()

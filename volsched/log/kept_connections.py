@@ -1,8 +1,9 @@
 """Connections that stay out of the pool between transactions.
 
-To take a connection from SQLAlchemy's pool, begin, commit and return it costs about as much as the statements of a
-small transaction. So an engine keeps a few of its connections, and the driver commits. They are as good as those
-in the pool: checked after a pause, never used again after an error, and closed when the engine is disposed of.
+Taking a connection from SQLAlchemy's pool, beginning, committing and returning it costs about as much as the
+statements of a small transaction. So an engine keeps a few of its connections, and the driver commits. They
+are handled like those in the pool: checked after a pause, never used again after an error, and closed when the
+engine is disposed of.
 """
 
 import time
@@ -14,11 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 
 MOST_KEPT = 2
-"""For each use. Threads that work at the same time take the others from the pool, which has 15 in all."""
+"""Kept connections per use. Concurrent threads take further ones from the pool, which has 15 in all."""
 CHECKED_AFTER_SECONDS = 1.0
 """As in the pool: a check costs a round trip; a server that restarts within a second costs one error."""
 ATTRIBUTE = "volsched_kept_connections"
-"""Of the engine: several stores of a simulation share one, and it may go without being disposed of."""
+"""Attribute of the engine. Several stores of a simulation share one, and it may never be disposed of."""
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class KeptConnections:
     is_alive: Callable[[Connection], bool]
     _idle: list[tuple[Connection, float]] = field(default_factory=list)
     _disposals: int = 0
-    """How often the engine was disposed of: connections of before are not kept."""
+    """How often the engine was disposed of: connections from before that are not kept."""
 
     @contextmanager
     def borrowed(self) -> Iterator[Connection]:
@@ -44,12 +45,12 @@ class KeptConnections:
             connection.close()
 
     def give_back(self) -> None:
-        """Return all that are not in use to the pool."""
+        """Return all idle connections to the pool."""
         while (known := self._popped()) is not None:
             known[0].close()
 
     def discard(self) -> None:
-        """Close all that are not in use."""
+        """Close all idle connections."""
         self._disposals += 1
         while (known := self._popped()) is not None:
             known[0].invalidate()
@@ -60,7 +61,7 @@ class KeptConnections:
             connection, since = known
             if time.monotonic() - since <= CHECKED_AFTER_SECONDS or self.is_alive(connection):
                 return connection
-            # The others have gone the same way.
+            # The other connections are lost too.
             connection.invalidate()
             connection.close()
             self.engine.dispose()
@@ -85,7 +86,7 @@ def kept_connections(
 
 
 def give_back(engine: Engine) -> None:
-    """Return the connections that are not in use to the pool, for callers that count its connections."""
+    """Return the idle connections to the pool, for callers that count its connections."""
     for kept in tuple(vars(engine).get(ATTRIBUTE, {}).values()):
         kept.give_back()
 

@@ -53,7 +53,7 @@ class Lease:
 
     @property
     def renewed_at(self) -> int | None:
-        """On the holder's clock."""
+        """The time of the last renewal, on the holder's clock."""
         return None if self.length is None else self.until - self.length
 
     @property
@@ -73,12 +73,12 @@ class LeaseStanding:
     """Microseconds without a renewal, on our own clock."""
 
     def age(self, now: int) -> int:
-        """Since the last renewal, as far as it is known."""
+        """Microseconds since the last renewal, as far as known."""
         renewed = self.lease.renewed_at
         return max(self.unchanged_for, 0 if renewed is None else now - renewed)
 
     def given_up(self, now: int) -> bool:
-        """Over, and not taken although there was time."""
+        """Whether the lease is over and has not been taken for a while."""
         return self.over is not None and self.age(now) > 2 * (self.lease.length or 0)
 
 
@@ -103,8 +103,8 @@ def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -
         else:
             lease = _write(connection, replace(ours, epoch=previous.epoch + 1))
         if head.at > now + CARRIED_US:
-            # Whoever was ahead is gone. At rest there may be no other write for hours, and servers are not ready
-            # while the log's time is ahead.
+            # The holder whose clock was ahead is gone. When idle, the log may get no other write for hours, and
+            # servers are not ready while its time is ahead.
             write(database, connection, begin_batch(database, connection, head, now=now, actor=holder))
     _notify_listeners(database, lease, taken=True, from_holder="" if previous is None else previous.holder)
     return lease
@@ -249,7 +249,7 @@ def client_lease(database: Database, key: str) -> ObjectState | None:
 
 
 def client_leases(database: Database, namespace: str | None) -> list[tuple[str, ObjectState]]:
-    """Of one namespace or of all, in key order. There are as many as clients, so all are scanned."""
+    """The leases of one namespace or of all, in key order. There are as many as clients, so all are scanned."""
     with database.read() as connection:
         rows = connection.execute(select(_leases)).all()
     within = "" if namespace is None else f"{namespace}/"
@@ -258,7 +258,7 @@ def client_leases(database: Database, namespace: str | None) -> list[tuple[str, 
 
 
 def make_client_lease(database: Database, key: str, manifest: Mapping[str, Any], *, rv: int) -> bool:
-    """False where one exists already."""
+    """Create the lease; False where one exists already."""
     try:
         with database.write() as connection:
             connection.execute(insert(_leases).values(key=key, rv=rv, manifest=orjson.dumps(manifest).decode()))
@@ -270,7 +270,7 @@ def make_client_lease(database: Database, key: str, manifest: Mapping[str, Any],
 def replace_client_lease(
     database: Database, key: str, manifest: Mapping[str, Any], *, expected: int, rv: int
 ) -> bool:
-    """False where it is no longer at the version `expected`."""
+    """Replace the lease; False where it is no longer at the version `expected`."""
     text = orjson.dumps(manifest).decode()
     query = update(_leases).where(_leases.c.key == key, _leases.c.rv == expected).values(rv=rv, manifest=text)
     with database.write() as connection:

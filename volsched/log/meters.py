@@ -1,4 +1,4 @@
-"""Measurements of a process about itself, kept with its store's handle: they outlive a recreated system."""
+"""Measurements of a process about itself, kept with the store's handle to survive recreating the system."""
 
 import threading
 from bisect import bisect_left
@@ -36,6 +36,6 @@ class TimeHistogram:
 @dataclass(frozen=True, slots=True)
 class Meters:
     decisions: TimeHistogram = field(default_factory=lambda: TimeHistogram(DECISION_BOUNDS))
-    """Of one pod each, whether it found a node or not."""
+    """The time to decide one pod, whether it found a node or not."""
     head_lock: TimeHistogram = field(default_factory=lambda: TimeHistogram(LOCK_BOUNDS))
-    """Of one transaction each: from the lock on the log's head to the commit."""
+    """The time of one transaction from the lock on the log's head to the commit."""

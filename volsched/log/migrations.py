@@ -44,7 +44,7 @@ MEMORY = Path("/dev/shm")
 def scratch_store(server: str | None = None, *, in_memory: bool = False) -> Iterator[Database]:
     """On SQLite in a temporary directory, or in a database of its own on a PostgreSQL server.
 
-    `in_memory`: on a file system in memory, where there is one: nothing of it ever reaches a disk.
+    `in_memory`: on an in-memory file system, where there is one, so that nothing is written to a disk.
     """
     if server is None:
         place = MEMORY if in_memory and MEMORY.is_dir() else None

@@ -1,8 +1,8 @@
-"""What is known of an observed cluster beside its objects' streams.
+"""Data about an observed cluster that is not in its objects' streams.
 
-In the log: which cluster it is, where its history has gaps, that it was restored, that it was not what we had.
-Beside the log, because they would be most of its events and no question reads their past: pods without claims, the
-readiness of the others, and up to where each kind is known. The first list of a restart writes them again.
+In the log: the cluster's identity, gaps in its history, restorations, and drift between our objects and its own.
+Beside the log, because they would be most of its events and their past is never read: pods without claims, the
+readiness of the others, and the cursor of each kind. The first list after a restart writes them again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,26 +25,26 @@ from volsched.runtime.clock import SECOND
 
 _pods, _cursors = tables.observed_pods, tables.mirror_cursors
 PROJECTION = "(projection)"
-"""A row among the cursors: it is the fingerprint of what is kept of an object."""
+"""A row among the cursors that holds the fingerprint of the projection."""
 ATTACHED, GAP, RESTORED, DRIFT = "ClusterAttached", "MirrorGap", "ClusterRestored", "MirrorDrift"
 MOST_SILENT = 180 * SECOND
-"""Without a report on a kind: bookmarks arrive at least every two minutes, also for one that does not change."""
+"""The longest silence about a kind: bookmarks arrive at least every two minutes, even without changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownCursor:
     cursor: int
     heard_at: int
-    """When the cluster last reported on this kind, in microseconds; it may have been a few seconds later."""
+    """When the cluster last reported on this kind, in microseconds; may lag by a few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Between the two moments, what happened to objects of the kind is not known; what it came to, is."""
+    """A period in which single changes to objects of a kind are unknown; the state at its end is known."""
 
     kind: str
     since: int | None
-    """None: unknown since when."""
+    """None: the start is unknown."""
     until: int
     reason: str
 
@@ -57,7 +57,7 @@ def note(type_: str, data: Mapping[str, Any], *, actor: str) -> Command:
 
 
 def attached_cluster(connection: Connection) -> Mapping[str, Any] | None:
-    """Which cluster the store mirrors: `uid`, `version`, `url` and `mode`; None: of none."""
+    """The cluster that the store mirrors: `uid`, `version`, `url` and `mode`; None if it mirrors none."""
     for event in reversed(read_stream(connection, OBSERVED_CLUSTER)):
         if event.type == ATTACHED:
             data: Mapping[str, Any] = orjson.loads(event.data)
@@ -66,44 +66,44 @@ def attached_cluster(connection: Connection) -> Mapping[str, Any] | None:
 
 
 def require_mode(recorded: str | None, mode: str) -> None:
-    """A store decides in one mode: what one has planned, another would carry out in its own way.
+    """A store decides in one mode, because another mode would carry out the open plans differently.
 
-    Gate mode would call a pod done that has no gate, though own mode was to place it.
+    Gate mode, for example, treats a pod without a gate as done, while own mode still has to place it.
     """
     if recorded not in (None, mode):
         raise WrongModeError(
-            f"the store decides in mode {recorded}, and what is in flight there can be ended in that mode only: "
-            f"go on in mode {recorded}, or give mode {mode} a store of its own (--db, or VOLSCHED_DATABASE_URL)"
+            f"the store decides in mode {recorded}, and its open bindings can be ended in that mode only: "
+            f"continue in mode {recorded}, or use another store for mode {mode} (--db, or VOLSCHED_DATABASE_URL)"
         )
 
 
 def require_own_objects(database: Database) -> None:
-    """What is written here to a mirror is in no cluster, and every answer from it would be wrong from then on."""
+    """Refuses a mirror: an object written here would be in no cluster, and all later answers would be wrong."""
     with database.read() as connection:
         attached = attached_cluster(connection)
     if attached is not None:
         raise MirroredStoreError(
             f"the store mirrors cluster {attached['uid']} ({attached['url']}): change its objects there, with "
-            "kubectl. What decides for it is volsched attach or serve scheduler --cluster, and its workers need "
+            "kubectl. volsched attach or serve scheduler --cluster decide for it, and its workers need "
             "VOLSCHED_ATTACHED_MODE; for objects of your own, name another store with --db"
         )
 
 
 def first_attached(connection: Connection) -> str | None:
-    """Tells stores of one cluster apart: the hash of the event that made this one its mirror."""
+    """The hash of the event that made this store a mirror; it distinguishes stores of one cluster."""
     for it in read_stream(connection, OBSERVED_CLUSTER, limit=1):
         return it.hash.hex()
     return None
 
 
 def gaps(connection: Connection) -> list[Gap]:
-    """In the order of the log."""
+    """The gaps in log order."""
     found = ((it.at, orjson.loads(it.data)) for it in read_stream(connection, OBSERVED_CLUSTER) if it.type == GAP)
     return [Gap(kind=data["kind"], since=data.get("since"), until=at, reason=data["reason"]) for at, data in found]
 
 
 def drifted_kinds(connection: Connection) -> list[str]:
-    """A kind for every time that what we had of it was not what the cluster had."""
+    """The kind of every recorded drift between our objects and the cluster's."""
     return [orjson.loads(it.data)["kind"] for it in read_stream(connection, OBSERVED_CLUSTER) if it.type == DRIFT]
 
 
@@ -113,7 +113,7 @@ def known_cursors(connection: Connection) -> dict[str, KnownCursor]:
 
 
 def stored_projection(connection: Connection) -> int | None:
-    """The projection by which every object of the store was kept; None where that is not known."""
+    """The fingerprint of the projection that all objects of the store were stored with; None if unknown."""
     return connection.execute(select(_cursors.c.cursor).where(_cursors.c.kind == PROJECTION)).scalar()
 
 
@@ -153,7 +153,7 @@ def observed_versions(connection: Connection, kind: str) -> dict[str, tuple[str,
 
 
 def observed_pods(connection: Connection) -> Iterator[Mapping[str, Any]]:
-    """The row of every pod of an observed cluster, as it is now."""
+    """The present row of every pod of an observed cluster."""
     return (dict(row) for row in connection.execute(select(_pods)).mappings())
 
 

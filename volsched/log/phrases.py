@@ -1,19 +1,19 @@
-"""Event data at rest: phrases that almost every observed object has are stored as one character each.
+"""Compression of stored event data: phrases that almost every observed object has become one character each.
 
 A cluster reports the same few forms of claims, volumes, attachments and pods all day, and most of their text is
-names of fields. Values stay as they are: a search of the file finds what is in it. A packed text is a JSON string:
-reports that look into the column with the database's own JSON functions find nothing there, and do not fail.
+field names. Values stay as they are, so a text search of the file finds them. A packed text is a JSON string, so
+reports that use the database's own JSON functions on the column find nothing there and do not fail.
 
-Packing is a matter of the column alone: hashes, exports, archives and backups are of the whole text.
+Only the column is packed: hashes, exports, archives and backups are of the unpacked text.
 """
 
 from functools import cache
 
 PACKED = '"'
-"""A packed text begins so; data that is not packed is a JSON object."""
+"""The first character of a packed text; data that is not packed is a JSON object."""
 _FIRST = 0xA1
 """The character of the first phrase. All are beyond ASCII, and a text that is not ASCII is not packed."""
-# A landed phrase keeps its place for good, because its place is its character: add new ones at the end.
+# A released phrase keeps its place for good, because its place defines its character: append new ones.
 PHRASES = (
     '"', "\\", '":"', '","', ',"', '":{"', '"},"', '"}},"', '"}}},"', '}},"', '"}}', '"}}}', '"}}}}', '"}]}}}',
     '"}]},"', '}}}', '":["', '"],"', '"]}', '"]},"', '":null,"', '":null},"', '":null', '{"', '[{"',
@@ -81,7 +81,7 @@ PHRASES = (
 
 
 def packed(text: str) -> str:
-    """The text as it is stored. Only patches of objects are packed: there are few of the rest."""
+    """The text as it is stored. Only patches of objects are packed: other events are few."""
     if not text.startswith('{"patch":') or not text.isascii():
         return text
     for phrase, character in _longest_first():
@@ -90,7 +90,7 @@ def packed(text: str) -> str:
 
 
 def unpacked(text: str) -> str:
-    """The text as it was written, from a stored one of either kind."""
+    """The original text of a stored one, packed or not."""
     return text[1:-1].translate(_phrase_of()) if text.startswith(PACKED) else text
 
 

@@ -23,7 +23,7 @@ from volsched.objects.rules.object_events import SCHEDULER
 from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
 from volsched.runtime.clock import SECOND, rfc3339
 
-# Reports failed bindings to pods in the transaction in which they fail: no crash can come in between.
+# Reports failed bindings to pods in the transaction in which they fail, so that no crash can separate the two.
 
 LATELY = 300 * SECOND
 """A provisioner's unchanged message is recorded only this often, so each record counts that much longer."""
@@ -53,7 +53,7 @@ def report_failures(
 
 
 def _failures(batch: Batch, since: int) -> Iterator[tuple[int, BindingFailure]]:
-    """With the positions of the events that record them."""
+    """The failures, each with the position of the event that records it."""
     for event in islice(batch.events, since, None):
         # The text is searched first: nearly all moves are forward.
         if event.type != "BindingMoved" or '"stage"' not in event.data:
@@ -119,7 +119,7 @@ _TOUCHED_BY = (
     ("pod", _bindings.pod, _OPEN),
     ("node", _bindings.node, _OPEN),
 )
-"""What a change of a noun's streams touches: the column in which bindings or legs name it, and which of them."""
+"""The bindings or legs that a change of a noun's streams touches: the column that names it, and a condition."""
 
 
 def react_to(database: Database, connection: Connection, batch: Batch, react: Reaction, *, since: int = 0) -> None:
@@ -190,7 +190,7 @@ def _reaction(batch: Batch, binding: str, react: Reaction) -> Decision:
 
 
 def _reserved_for(batch: Batch, streams: Iterable[str]) -> Iterator[str]:
-    """The claims that these volumes name: at first only the volume shows that it was made for a claim."""
+    """The claims that these volumes name: at first only the volume shows that it was provisioned for a claim."""
     for stream in streams:
         manifest = manifest_of(batch.states, stream) if stream.startswith("volume/") else None
         claim = None if manifest is None else claim_of(manifest)

@@ -1,7 +1,7 @@
-"""What this program reads and writes: the format of the log, and the revisions of the tables.
+"""The versions that this program reads and writes: the format of the log, and the revisions of the tables.
 
-Read without Alembic and without SQLAlchemy: every command begins with it, and either takes longer to load than
-most commands to run.
+Uses neither Alembic nor SQLAlchemy: every command imports this module, and either package takes longer to load
+than most commands take to run.
 """
 
 from functools import cache
@@ -21,7 +21,7 @@ def scripts() -> Path:
 
 @cache
 def revision_ids() -> tuple[str, ...]:
-    """In order; a file is named after its revision: `0003_what_the_audit_asks.py`."""
+    """The revisions in order; a file is named after its revision: `0003_what_the_audit_asks.py`."""
     files = (scripts() / "versions").glob("[0-9]*_*.py")
     return tuple(sorted(file.name.partition("_")[0] for file in files))
 
@@ -31,5 +31,5 @@ def newest() -> str:
 
 
 def is_older(revision: str) -> bool:
-    """Older than this program's; an unknown revision is newer."""
+    """Whether a revision is older than this program's; an unknown one is newer."""
     return revision in revision_ids() and revision != newest()

@@ -54,7 +54,7 @@ def state_of_columns(
 
 
 def observed_state(row: Mapping[str, Any], logged: ObjectState | None = None) -> ObjectState:
-    """A pod of an observed cluster as it is now. One without claims has no stream, and so no version of ours."""
+    """A pod of an observed cluster as it is now. A pod without claims has no stream, and so no version of ours."""
     manifest = orjson.loads(row["manifest"])
     return ObjectState(0, 0, manifest) if logged is None else logged._replace(manifest=manifest)
 

@@ -1,4 +1,4 @@
-"""The rows of a stream in the views, from its state; `row_states` has the way back.
+"""The rows of a stream in the views, from its state; `row_states` does the reverse.
 
 Typed columns are derived from the manifest, never a second source of truth; `verify` derives them again.
 """

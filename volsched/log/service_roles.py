@@ -16,9 +16,9 @@ from volsched.log.errors import StoreError
 SERVICES = ("api", "scheduler", "controller", "worker")
 _READ, _APPEND, _HEAD, _ALL = "SELECT", "SELECT, INSERT", "SELECT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"
 _RIGHTS = {tables.events.name: _APPEND, tables.log_head.name: _HEAD}
-"""Of all services; a table not named here or below is a view or a queue, which all of them write."""
+"""The rights of all services; a table not named here or below is a view or a queue, which all of them write."""
 _OF_THE_API = {tables.tokens.name: _READ, tables.client_leases.name: _ALL}
-"""What only the API needs: tokens, and the leases of its clients."""
+"""Rights that only the API needs: tokens, and the leases of its clients."""
 
 
 def role_of(service: str) -> str:
@@ -26,7 +26,7 @@ def role_of(service: str) -> str:
 
 
 def rights(service: str) -> dict[str, str]:
-    """What the service may do, by table."""
+    """The service's rights, by table."""
     granted = {name: _RIGHTS.get(name, _ALL) for name in tables.metadata.tables if name not in _OF_THE_API}
     return {**granted, **(_OF_THE_API if service == "api" else {}), "alembic_version": _READ}
 

@@ -1,4 +1,4 @@
-"""Sessions: the proof that a process is alive; and what a process has observed of others' leases."""
+"""Sessions prove that a process is alive; observers decide when another process's lease is over."""
 
 import fcntl
 import os
@@ -46,7 +46,7 @@ class Session(Protocol):
         """The sessions among these whose processes are known to be gone."""
 
     def close(self) -> None:
-        """Leases that name it are over from now on."""
+        """End the session: leases that name it are over."""
 
 
 class NoSession:
@@ -197,7 +197,7 @@ class Over(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerm:
-    """What a lease's row says; a renewal changes `stamp`."""
+    """The term in a lease's row; a renewal changes `stamp`."""
 
     stamp: tuple[object, ...]
     until: int
@@ -210,7 +210,7 @@ class _LastStamp:
     stamp: tuple[object, ...]
     since: int
     renewed: bool
-    """We observed the stamp before it, too."""
+    """Whether we also observed the stamp before it."""
 
 
 def monotonic_clock() -> int:
@@ -240,7 +240,7 @@ class Observer:
         return True
 
     def forget(self, prefix: str, kept: Collection[str]) -> None:
-        """Forget observations under these names, except of those that still exist."""
+        """Forget observations under these names, except those that still exist."""
         for name in [it for it in self._stamps if it.startswith(prefix) and it not in kept]:
             self._stamps.pop(name, None)
 
@@ -260,7 +260,7 @@ class Observer:
             return Over.HOLDER_GONE
         if term.until < now:
             return Over.RAN_OUT
-        # Before the next: it is as true for who has just begun to look as for who has watched for long.
+        # Before NOT_RENEWED: valid for a new observer as well as for one that has watched for long.
         if term.until > now + 2 * term.length and not before.renewed:
             return Over.TOO_FAR_AHEAD
         if at - before.since > term.length:

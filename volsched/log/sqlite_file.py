@@ -1,8 +1,8 @@
-"""An SQLite store as its driver opens it, and the present state in it read by the driver alone.
+"""Reads the present state of an SQLite store with the driver alone, without loading SQLAlchemy.
 
-SQLAlchemy takes longer to load than `volsched get` to answer, so that a command which only looks at objects reads
-the file here. Whatever this reader is not made for is a BeyondFileError: the caller opens the whole store, which
-answers or says what is wrong.
+SQLAlchemy takes longer to load than `volsched get` takes to answer, so commands that only read objects read the
+file here. Anything that this reader does not support raises BeyondFileError: the caller then opens the full store,
+which answers or reports the error.
 """
 
 import os
@@ -20,7 +20,7 @@ from volsched.log.row_states import Row
 
 BUSY_TIMEOUT_MS = 30_000
 PRAGMAS = (
-    # First, because the next one may have to wait.
+    # First, because the next pragma may have to wait.
     f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -29,11 +29,11 @@ PRAGMAS = (
     "mmap_size = 268435456",
 )
 READ_ONLY_PRAGMAS = tuple(it for it in PRAGMAS if not it.startswith(("journal_mode", "synchronous")))
-"""To say how it is written would be to write."""
+"""Without the pragmas about writing: setting them writes to the file."""
 
 
 class BeyondFileError(Exception):
-    """Only the whole store can answer this."""
+    """Only the full store can answer this."""
 
 
 def is_read_only(file: Path) -> bool:
@@ -56,7 +56,7 @@ def set_pragmas(raw: Any, pragmas: tuple[str, ...]) -> None:
 
 
 def used_bytes(raw: Any) -> int:
-    """Pages in use, also those that are still in the write-ahead log; the log itself is written over and over."""
+    """Bytes of the pages in use, including those still in the write-ahead log; that file itself is reused."""
     pages, free, size = (
         raw.execute(f"PRAGMA {it}").fetchone()[0] for it in ("page_count", "freelist_count", "page_size")
     )
@@ -83,7 +83,7 @@ class _FileRows:
 
 @contextmanager
 def present_state(file: Path) -> Iterator[Now]:
-    """One consistent view of the store in a file; BeyondFileError where it is not one of this program's tables."""
+    """One consistent view of the store in a file; BeyondFileError where it does not have this program's tables."""
     if not file.is_file():
         raise BeyondFileError(f"{file} is no file")
     try:

@@ -11,7 +11,7 @@ from volsched.log.revisions import is_older, newest, revision_ids
 
 
 def revision_of(connection: Connection) -> str | None:
-    """None: it was never migrated."""
+    """The store's table revision; None if it was never migrated."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -68,7 +68,7 @@ def migrate_store(url: str, *, make_directory: bool = False) -> tuple[str | None
 
 
 def make_file(database: Database, *, make_directory: bool = False) -> None:
-    """The file of a store that is not there yet; of a server, nothing."""
+    """Create the file of an SQLite store that does not exist yet; nothing for a server."""
     file = database.file.path
     if file is None or _exists(file):
         return
@@ -89,7 +89,7 @@ def _exists(file: Path) -> bool:
     try:
         return file.exists()
     except OSError as error:
-        raise StoreError(f"{file} cannot be looked at: {error.strerror}; name another file with --db") from None
+        raise StoreError(f"{file} cannot be accessed: {error.strerror}; name another file with --db") from None
 
 
 def _url_text(database: Database) -> str:

@@ -290,8 +290,8 @@ effects = Table(
     _maybe_text("error"),
     _maybe_big("lease_length"),
     _maybe_big("lease_session"),
-    # Exactly the order of a claim, so that a claim reads a batch and not the backlog. With a second index of the
-    # same prefix, PostgreSQL's planner might sort the backlog instead.
+    # Exactly the order in which effects are claimed, so that a claim reads a batch and not the backlog. With a
+    # second index of the same prefix, PostgreSQL's planner might sort the backlog instead.
     Index("ix_effects_claim", "queue", "state", "due", "position", "seq"),
     UniqueConstraint("lane", "position", "seq"),
 )
@@ -335,8 +335,8 @@ client_leases = Table(
 observed_pods = Table(
     "observed_pods",
     metadata,
-    # Pods of an observed cluster as they are now. Those that use no claim are nowhere else: they would be most of
-    # the log's events. Of the others the log has all but their readiness.
+    # Pods of an observed cluster as they are now. Pods without claims are only here: they would be most of the
+    # log's events. The log has all data of the others except their readiness.
     Column("key", Text, primary_key=True),
     _text("manifest"),
 )
@@ -344,7 +344,7 @@ observed_pods = Table(
 mirror_cursors = Table(
     "mirror_cursors",
     metadata,
-    # Up to where each kind of an observed cluster is known, and since when nothing newer was heard.
+    # The cursor of each kind of an observed cluster, and the time of the last report on it.
     Column("kind", Text, primary_key=True),
     _big("cursor"),
     _big("heard_at"),

@@ -27,7 +27,7 @@ from volsched.log.transaction import write
 _tokens, _events = tables.tokens, tables.events
 _OF_ID = select(_tokens).where(_tokens.c.id == bindparam("id"))
 _EVENTS = select(_events).where(_events.c.stream == bindparam("stream")).order_by(_events.c.version)
-"""Built once: they are executed for every caller, and building one takes longer than answering it."""
+"""Built once: they are executed for every caller, and building one takes longer than executing it."""
 
 
 class TokenTakenError(StoreError):
@@ -111,12 +111,12 @@ def recorded_token(connection: Connection, name: str) -> State | None:
 
 
 def contradicted_tokens(connection: Connection) -> int:
-    """How many rows differ from the log."""
+    """The number of rows that differ from the log."""
     return sum(any(differences(it, recorded_token(connection, it.name))) for it in all_tokens(connection))
 
 
 def fingerprint(token: StoredToken) -> str:
-    """Of the hash, for the log: it can neither authenticate a caller nor restore the row."""
+    """A fingerprint of the hash, for the log: it can neither authenticate a caller nor restore the row."""
     return hashlib.sha256(b"volsched token\0" + token.id.encode() + b"\0" + token.hash).hexdigest()
 
 
@@ -142,7 +142,7 @@ def differences(token: StoredToken, recorded: State | None) -> Iterator[tuple[st
 
 
 def usable_tokens(connection: Connection, *, now: int) -> int:
-    """How many tokens would be accepted."""
+    """The number of tokens that would be accepted."""
     lasts = or_(_tokens.c.expires_at.is_(None), _tokens.c.expires_at > now)
     query = select(func.count()).select_from(_tokens).where(_tokens.c.revoked_at.is_(None), lasts)
     return int(connection.execute(query).scalar_one())

@@ -51,7 +51,7 @@ def write(database: Database, connection: Connection, batch: Batch, *, packs: bo
 def _write(
     database: Database, connection: Connection, batch: Batch, effects: Sequence[tuple[Any, ...]], *, packs: bool
 ) -> None:
-    """Nothing is read here: all of it may be sent at once."""
+    """Write the batch. Nothing is read here, so all statements may be sent at once."""
     dialect = database.dialect
     if batch.events:
         rows = [it._replace(data=packed(it.data)) for it in batch.events] if packs else batch.events
@@ -108,7 +108,7 @@ def _write_assumptions(database: Database, connection: Connection, batch: Batch,
 
 
 def _effect_rows(database: Database, connection: Connection, batch: Batch) -> list[tuple[Any, ...]]:
-    """The effects behind all others of their lanes: (position, seq) grows with each one."""
+    """The rows of the effects, behind all others of their lanes: (position, seq) grows with each one."""
     fetch = database.dialect.fetch
     done = fetch(connection, tables.effects_done, "key", [effect.key for effect, _ in batch.effects])
     if done:
@@ -169,9 +169,9 @@ def execute(
     """Commit the commands in one transaction; one outcome each, in order. `now` is in microseconds.
 
     `react` decides a binding's next step from the new state; only tests pass another one. `go_on` carries out, in
-    the same transaction, what the commands have queued for the bindings that they plan or write for. With `packs`
-    the events' data is stored packed, which takes longer: for what is observed all day. The store has to declare
-    it before (`declare_format`).
+    the same transaction, effects that the commands queued for bindings that they plan or write for. With `packs`,
+    the events' data is stored packed, which takes longer; it is for observed clusters, whose changes are frequent.
+    The store must have declared the format before (`declare_format`).
     """
     if not commands:
         return []

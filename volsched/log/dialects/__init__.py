@@ -27,7 +27,7 @@ class Dialect(Protocol):
         """Set up every connection of the engine."""
 
     def place(self, connection: Connection) -> str:
-        """Where the store is, whatever way leads there: the same for all its processes, another for a copy."""
+        """The identity of the store's location: the same by every path or URL, and different for a copy."""
 
     def turn(self, connection: Connection) -> AbstractContextManager[Turn]:
         """Wait until this connection may write; its turn ends when the context is left."""
@@ -58,8 +58,8 @@ class Dialect(Protocol):
         """The rows of each of these queries, in one round trip; none depends on another."""
 
     def together(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
-        """Send the statements that are executed here in one round trip, if they are about few rows. What one of
-        them answers cannot be read in here, and an error of the database comes at the end.
+        """Send the statements that are executed here in one round trip, if they affect few rows. Results
+        cannot be read inside the context, and database errors are raised when it ends.
         """
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
@@ -80,7 +80,7 @@ class Dialect(Protocol):
         """The rows of a table; `rest` is the statement from WHERE or ORDER BY on, with values as `:name`."""
 
     def json_text(self, column: Column[str], path: Sequence[str]) -> ColumnElement[str | None]:
-        """The part at the path of a column that holds JSON: a text as it is, anything else as JSON."""
+        """The value at a path of a column that holds JSON: a string as it is, anything else as JSON."""
 
     def json_without(self, column: Column[str], paths: Sequence[Sequence[str]]) -> ColumnElement[str]:
         """A column that holds JSON, without the parts at these paths: equal values give equal text."""
@@ -89,18 +89,18 @@ class Dialect(Protocol):
         """The column is one of the keys, as one parameter: Core's IN has one per key, which is slow with many."""
 
     def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:
-        """The same in a statement that is built once: the keys are bound to the name when it is executed."""
+        """`among` in a statement that is built once: the keys are bound to the name when it is executed."""
 
     def named(self, keys: Iterable[str]) -> Any:
-        """Keys in the form that such a statement takes."""
+        """Keys in the form that `among_named` binds."""
 
     def scan(
         self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows as the driver gives them, in chunks, by a column in (after, until]; None is no bound."""
+        """Raw driver rows in chunks, ordered by a column, with values in (after, until]; None is no bound."""
 
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
-        """The last version of each of these streams that has any, whether its events are archived or not."""
+        """The last version of each of these streams that has one, whether its events are archived or not."""
 
     def begin_migration(self, connection: Connection) -> None:
         """Start a transaction that changes tables, without a limit on how long its statements may take."""

@@ -1,7 +1,7 @@
 """Statements of SQLAlchemy Core, compiled once per engine and executed by the driver.
 
 Core takes 100 to 150 µs to execute a statement that SQLite answers in 10. The text is the same, so hot statements
-are still written once, in Core, for both engines. Values and rows pass as the driver has them, but for packed
+are still written once, in Core, for both engines. Values and rows pass in the driver's own types, except packed
 event data: a statement belongs here only if its columns are text, numbers or bytes.
 """
 
@@ -25,12 +25,12 @@ NO_VALUES: Mapping[str, Any] = {}
 class DriverStatement:
     text: str
     places: tuple[str, ...]
-    """The names of the values in order, for a driver that takes them by place."""
+    """The names of the values in order, for a driver that takes positional parameters."""
     fixed: Mapping[str, Any]
     """Values that are part of the statement."""
     row: Callable[[Any], Any]
     has_rows: bool
-    """Whether it answers with rows; a driver takes long to tell."""
+    """Whether it returns rows; asking the driver is slow."""
 
     def placed(self, values: Mapping[str, Any]) -> list[Any]:
         given = {**self.fixed, **values}
@@ -42,7 +42,7 @@ class DriverStatement:
 
 @cache
 def driver_statement(statement: Executable, compiler: Compiler) -> DriverStatement:
-    """For statements that are built once: each is kept."""
+    """Compile a statement; for statements that are built once, since the result is cached for good."""
     compiled = statement.compile(dialect=compiler, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
     assert isinstance(compiled, SQLCompiler)
     columns = statement.exported_columns if isinstance(statement, SelectBase) else None
@@ -54,7 +54,7 @@ def driver_statement(statement: Executable, compiler: Compiler) -> DriverStateme
 
 
 def whole_rows(table: Table, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows of the table with event data as it was written."""
+    """Rows of the table with event data unpacked."""
     place = _data_place(table)
     return rows if place is None else [_whole(row, place) for row in rows]
 

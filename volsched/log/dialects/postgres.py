@@ -49,7 +49,7 @@ the head row for a frozen process, or for hours for a machine that is gone."""
 CHANNEL = "volsched_commits"
 """The notification channel of commits to the log."""
 STATEMENT_MS = 300_000
-"""No statement of ours takes so long: exports and checks read through a cursor, a chunk per statement."""
+"""The timeout of a statement: none of ours takes so long, as exports and checks read chunks through a cursor."""
 LOCK_MS = 60_000
 """Twice the timeout of an abandoned transaction. A longer wait for the head row fails, and is retried."""
 PING_AFTER_SECONDS = 1.0

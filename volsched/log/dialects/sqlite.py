@@ -51,7 +51,7 @@ UNDECODABLE = "Could not decode to UTF-8"
 SCAN_CHUNK = 500
 """Rows held at once in a scan; from 50 to 2,000 it makes no difference to the speed."""
 QUEUE = "volsched_queue"
-"""Where a connection keeps its place in the queue of writers."""
+"""The key of a connection's `info` for its place in the queue of writers."""
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})
 """The lock is taken, or so many processes contend for it that SQLite gives up."""
 _COMPILER = compiler_of_sqlite()
@@ -59,8 +59,8 @@ _log = logging.getLogger("volsched.log")
 
 
 def sqlite_options(file: Path | None) -> dict[str, Any]:
-    """How connections are opened. A file that can only be read is, be it of another user or on a disk that takes
-    no more: reading is all that is wanted of it then.
+    """How connections are opened. A file that is read-only for us (another user's, or on a read-only disk) is
+    opened for reading.
     """
     return {} if file is None or not is_read_only(file) else {"creator": lambda: opened_for_reading(file)}
 
@@ -137,7 +137,7 @@ class Sqlite:
         connection: Connection,  # noqa: ARG002 - for PostgreSQL
         rows: int,  # noqa: ARG002
     ) -> AbstractContextManager[None]:
-        """There is no way to a file."""
+        """A file has no round trips to save."""
         return nullcontext()
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
@@ -169,7 +169,7 @@ class Sqlite:
         return func.json_extract(column, literal_column(f"'$.{'.'.join(path)}'"), type_=Text)
 
     def json_without(self, column: Column[str], paths: Sequence[Sequence[str]]) -> ColumnElement[str]:
-        # Stored JSON is canonical, so that what is left of equal values is equal text.
+        # Stored JSON is canonical, so equal values leave equal text.
         return func.json_remove(column, *(literal_column(f"'$.{'.'.join(path)}'") for path in paths), type_=Text)
 
     def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:
@@ -193,7 +193,7 @@ class Sqlite:
         except raw.OperationalError as error:
             if UNDECODABLE not in str(error):
                 raise
-            # Bytes that are not text were written. The rows are read all the same, so that a check reports where.
+            # The file holds bytes that are not UTF-8. The rows are still read, so that a check reports the place.
             raw.text_factory = _lenient
             for chunk in _scan(raw, table, order, after, until):
                 yield whole_rows(table, chunk)
@@ -233,7 +233,7 @@ def _driver(connection: Connection) -> Any:
 
 
 def _take_lock(raw: Any) -> None:
-    """Begin to write. Only a program that does not queue can have the lock now; wait for that too."""
+    """Begin a write. Only a program that does not queue can hold the lock now; wait for that too."""
     while True:
         try:
             raw.execute("BEGIN IMMEDIATE")

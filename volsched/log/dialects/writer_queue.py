@@ -12,8 +12,8 @@ ends, however it ends. Nothing has to be cleaned up after a crash, and no writer
 The queue provides fairness only; mutual exclusion is still SQLite's own lock. So where there is no queue (not on
 Linux, no locks on the file system, no room for the file), only the order is lost.
 
-Rejected: one lock that all wait for (flock), because the kernel lets a newcomer overtake those it has just woken;
-and polling every few milliseconds, which leaves the file idle at every change of turn.
+Rejected: one lock for all waiters (flock), because the kernel lets a newcomer overtake those it has just woken;
+and polling every few milliseconds, which leaves the file idle between two turns.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ LAST_TICKET = 2**62
 _STATE = struct.Struct("=qqq")
 """Content of the file: the last ticket drawn, the number of turns, and the process that had the last turn."""
 _TURN_AT = 8
-"""Its offset of the last turn."""
+"""The offset of the last turn in it."""
 _LOCK = struct.Struct("hhqqi4x")
 """`struct flock` on Linux: type, whence, start, length, process."""
 _log = logging.getLogger("volsched.log")
@@ -48,7 +48,7 @@ _queues: "WeakSet[WriterQueue]" = WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a writer's turn cost to wait for."""
+    """How long a writer waited for its turn."""
 
     waited: float = 0
     """Seconds."""
@@ -88,7 +88,7 @@ class WriterQueue:
         return Turn(time.monotonic() - began, passed)
 
     def leave(self) -> None:
-        """Let the next writer go."""
+        """End our turn: the next writer may go."""
         if self._file is not None:
             # The counter too: an interrupted process may have stopped anywhere.
             _lock(self._file, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, COUNTER, 0)
@@ -106,7 +106,7 @@ class WriterQueue:
         os.close(file)
 
     def forked(self) -> None:
-        """Called in the child of a fork. Locks through the file belong to the parent, and must end with it."""
+        """Called in the child of a fork. The locks on the file belong to the parent and must end with it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -129,7 +129,7 @@ class WriterQueue:
             ticket = drawn + 1 if FIRST <= drawn < LAST_TICKET else FIRST
             _lock(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, ticket)
             is_first = _locked_before(file, ticket) is None
-            # The rest is written at the start of a turn, and another process's turn may start just now.
+            # The other fields are written at the start of a turn, and another process's turn may be starting.
             state = _STATE.pack(ticket, turns + 1, os.getpid())
             os.pwrite(file, state if is_first else state[:_TURN_AT], 0)
         finally:
@@ -191,7 +191,7 @@ def _locked_before(file: int, ticket: int) -> int | None:
 
 
 class _WaitReporter:
-    """Reports who waits, for a whole process. The waiters cannot: they sleep in the kernel, without a limit."""
+    """Logs the waits of a whole process. The waiters cannot: they sleep in the kernel, without a timeout."""
 
     def __init__(self) -> None:
         self._waiting: dict[WriterQueue, float] = {}

@@ -42,14 +42,14 @@ class StateChange(StrEnum):
     REPEAT = "repeat"
     FAIL = "fail"
     NOTE = "note"
-    """Nothing: it records what happened outside the log."""
+    """No change: the event records an action outside the log."""
     ISSUE = "issue"
     REVOKE = "revoke"
     ASK = "ask"
-    """Nothing: a question."""
+    """No change: the event records a question."""
     TAKE_AWAY = "take-away"
     CORRECT = "correct"
-    """Nothing: the following events carry the corrected time."""
+    """No change: the following events carry the corrected time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ _PATCH_ALONE = frozenset(name for name, entry in CATALOGUE.items() if entry.payl
 
 @cache
 def payload_model(type_: str) -> "type[Payload]":
-    """What the data of such an event must be."""
+    """The model of the data of this type of event."""
     from volsched.log.events import payloads
 
     model: type[Payload] = getattr(payloads, CATALOGUE[type_].payload)

@@ -46,7 +46,7 @@ class NewEvent:
     cause: int | None = None
     binding: str | None = None
     is_consequence: bool = False
-    """It follows from the first event of its decision: that is its cause, and its actor is `REACTION`."""
+    """The event follows from the first event of its decision, which is its cause; its actor is `REACTION`."""
 
 
 REACTION = "volsched"
@@ -119,7 +119,7 @@ def upcast(type_: str, schema: int, data: Data, *, upcasters: Upcasters = UPCAST
     return data
 
 
-# Redaction: what an old event may lose while the log stays provable, and the seal that replaces it.
+# Redaction: which data can be removed from an old event while the log stays provable, and the seal for it.
 #
 # A redacted event keeps its position, its type and its hash, so that the chain continues over it. Its hash can no
 # longer be computed from the rest; instead an event of its own (`EventsRedacted`) records which events were
@@ -137,16 +137,16 @@ PEOPLE = frozenset({"api", "cert", "cli", "kubectl", "token"})
 KEPT_DOMAINS = ("volsched.io", "kubernetes.io", "k8s.io")
 """Annotations that record how storage was bound. People use domains of their own, or none."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""Under a domain that is kept, but it repeats everything a person wrote."""
+"""Redacted although its domain is kept: it repeats everything a person wrote."""
 
 
 class Redact(StrEnum):
-    """What is redacted."""
+    """The kinds of redacted data."""
 
     ACTORS = "actors"
     REASONS = "reasons"
     ANNOTATIONS = "annotations"
-    """Of deleted objects."""
+    """The annotations of deleted objects."""
 
 
 _OF_OBJECTS = frozenset(

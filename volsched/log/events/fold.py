@@ -12,8 +12,8 @@ from volsched.log.events.envelope import NewEvent
 # A stream's state depends on the stream's own events only, so streams can be folded in any order and a single one
 # can be checked alone. Unknown event types raise only the version: a newer program wrote them.
 #
-# A million events are folded one by one, which is why states are tuples (a third of what frozen dataclasses cost
-# to make) and why the handler is looked up by the event's type instead of matched.
+# A million events are folded one by one. So states are tuples (created at a third of the cost of frozen
+# dataclasses), and the handler is looked up by the event's type instead of matched.
 
 Data = Mapping[str, Any]
 
@@ -178,7 +178,7 @@ def _move_binding(state: State | None, version: int, _position: int, at: int, da
 def _move_leg(state: State | None, version: int, _position: int, _at: int, data: Data) -> State:
     binding, index = _binding(state), data["leg"]
     if not 0 <= index < len(binding.legs):
-        raise FoldError(f"leg {index} is moved of a binding that has {len(binding.legs)}")
+        raise FoldError(f"leg {index} is moved, and the binding has only {len(binding.legs)}")
     leg, legs = binding.legs[index], list(binding.legs)
     legs[index] = leg._replace(
         volume=data.get("volume", leg.volume),
@@ -246,9 +246,9 @@ def _pass(state: State | None, version: int, _position: int, _at: int, _data: Da
 
 
 def _object(state: State | None, verb: str) -> ObjectState:
-    # A deleted object counts as absent: its row is gone from the views, so a live fold would not find it either.
+    # A deleted object counts as absent: the views have no row of it, so a live fold would not find it either.
     if not isinstance(state, ObjectState) or state.manifest is None:
-        raise FoldError(f"an object that is not there is {verb}")
+        raise FoldError(f"an absent object is {verb}")
     return state
 
 
@@ -281,7 +281,7 @@ _STEP_OF_CHANGE: Mapping[StateChange, _Step] = {
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}
 
 
-# The result of a decision: events to be written, and work to be queued in the same transaction.
+# The result of a decision: events to write, and work to queue in the same transaction.
 
 States = Mapping[str, State]
 """Stream → its state. A stream without events is missing."""
@@ -308,7 +308,7 @@ class Decision:
     result: Mapping[str, Any] = field(default_factory=dict)
     """Stored with the idempotency key and returned again to a repeat."""
     basis: Any = None
-    """What the caller's answer is made from, besides: not stored, and a repeat gets none."""
+    """Further data for the caller's answer: not stored, and a repeat gets none."""
 
 
 NOTHING = Decision()

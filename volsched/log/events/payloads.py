@@ -25,7 +25,7 @@ class Assumption(Payload):
     binding: str
     patch: dict[str, Any]
     rv: int
-    """The resourceVersion it was made on: the assumption counts only while the object still has it."""
+    """The resourceVersion that the assumption is based on; it applies only while the object has this version."""
 
 
 class Freeing(Payload):
@@ -61,7 +61,7 @@ class PlanData(Payload):
     repels: bool = False
     """The pod repels others from its domain: a decision made without knowing it must be repeated."""
     reserved: bool = False
-    """It began as a reservation, as its next move records; a program without reservations ignores the flag."""
+    """Began as a reservation, as its next move records; a program without reservations ignores the flag."""
     key: str | None = None
     """The idempotency key of a reservation, "" for none. None: an earlier program."""
     staged: bool = False
@@ -75,7 +75,7 @@ class BindingMove(Payload):
     deadline: int | None = None
     """The binding's new deadline: a lease was renewed, or a reservation confirmed."""
     stage: Literal["PreBind", "Bind"] | None = None
-    """Of a move that gives a decision up: the stage, and the leg that failed. A reservation has none."""
+    """The stage and the leg that failed, for a move that gives a decision up. A reservation has none."""
     leg: int | None = None
 
 
@@ -112,7 +112,7 @@ class AttemptFailure(Payload):
     reason: str
     """The binding's own message."""
     claim: str | None = None
-    """Of the failed leg, if a leg failed; its volume, unless it was to be provisioned."""
+    """The claim of the failed leg, if a leg failed; and its volume, unless it was to be provisioned."""
     volume: str | None = None
     words: str | None = None
     """The provisioner's message about the claim."""
@@ -135,7 +135,7 @@ class TokenIssue(Payload):
     """None: everywhere."""
     expires: int | None = None
     fingerprint: str | None = None
-    """Of the row's hash: shows that the hash was replaced, without revealing it. None: an earlier program."""
+    """A fingerprint of the row's hash: shows a replaced hash without revealing it. None: an earlier program."""
     reason: str | None = None
 
 
@@ -147,7 +147,7 @@ class TokenRevocation(Payload):
 class LeaseFreeing(Payload):
     holder: str
     epoch: int
-    """Of the holder whose lease it was."""
+    """The epoch of the holder that lost the lease."""
     reason: str | None = None
 
 
@@ -169,7 +169,7 @@ class ClusterAttachment(Payload):
 
 
 class CursorGap(Payload):
-    """A kind was listed again: what happened to its objects between the two cursors is not known in detail."""
+    """A kind was listed again: the changes to its objects between the two cursors are not known in detail."""
 
     kind: str
     before: int | None
@@ -180,7 +180,7 @@ class CursorGap(Payload):
 
 
 class ClusterRestoration(Payload):
-    """The cluster's versions went back: it was restored from a backup, and what came after that never was."""
+    """The cluster's versions went back: it was restored from a backup, and later changes are undone."""
 
     kind: str
     before: int
@@ -188,7 +188,7 @@ class ClusterRestoration(Payload):
 
 
 class ClusterDrift(Payload):
-    """What we had of a kind was not what the cluster had, for longer than a list takes."""
+    """Our objects of a kind differed from the cluster's for longer than a list takes."""
 
     kind: str
     missing: list[str]
@@ -199,7 +199,7 @@ class ClusterDrift(Payload):
 class AuditQuestion(Payload):
     question: str
     client: str | None = None
-    """The address of the caller."""
+    """The caller's address."""
 
 
 class Redaction(Payload):

@@ -29,9 +29,9 @@ KIND_OF_NOUN = {noun: KINDS[kind] for kind, noun in NOUN_OF_KIND.items()}
 BINDING = "binding"
 ATTEMPT = "attempt"
 ID = re.compile(r"[0-9a-f]{12}")
-"""Of an attempt and of the binding that came from it, as logs and answers print it."""
+"""The id of an attempt and of its binding, as logs and answers print it."""
 RETENTION = "retention"
-"""What was done with old events; it has no state."""
+"""The noun of archives and redactions of old events; it has no state."""
 TOKEN = "token"
 LEASE = "lease"
 CLOCK = "clock"
@@ -39,7 +39,7 @@ LOG_CLOCK = f"{CLOCK}/log"
 """The one stream of corrections of the log's time."""
 CLUSTER = "cluster"
 OBSERVED_CLUSTER = f"{CLUSTER}/observed"
-"""The one stream of what is known of a foreign cluster as a whole; no state follows from it."""
+"""The one stream about a foreign cluster as a whole; it has no state."""
 AUDIT = "audit"
 AUDIT_READS = f"{AUDIT}/reads"
 """The one stream of history reads over HTTP: the caller and the question."""
@@ -75,7 +75,7 @@ SHORT = {
 }
 """As in kubectl; the missing kinds have no short name there either."""
 CATEGORIES = {"all": ("Pod", "Service", "StatefulSet")}
-"""Several kinds at once, as in kubectl: what runs."""
+"""Names for several kinds at once, as in kubectl: the workloads."""
 PLURALS = {
     "StorageClass": "storageclasses",
     "CSIStorageCapacity": "csistoragecapacities",
@@ -97,9 +97,9 @@ class Named:
     singular: str
     plural: str
     namespaced: bool
-    """Of bindings and attempts: the namespace is that of the pod."""
+    """For bindings and attempts, the namespace is that of the pod."""
     title: str
-    """As in a manifest's `kind`."""
+    """The kind as in a manifest."""
 
     @property
     def is_object(self) -> bool:
@@ -119,7 +119,7 @@ NAMED = (
 )
 _BY_NAME = {name: named for named in NAMED for name in (named.singular, named.plural, *SHORT.get(named.title, ()))}
 _BY_NOUN = {named.noun: named for named in NAMED}
-"""As the log and its readers print them: `volume/disk-7`, `claim/shop/data-0`."""
+"""Kinds by the noun that the log and its readers print: `volume/disk-7`, `claim/shop/data-0`."""
 
 
 def kind_called(text: str) -> Named:

@@ -35,7 +35,7 @@ NAME_DIGITS = 16
 
 
 class KeyFileError(StoreError):
-    """A file is not the key that it should be, or cannot be written."""
+    """A file does not hold the expected key, or cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def anchors_in(directory: Path) -> list[Path]:
 def keep_anchor(directory: Path, anchor: Anchor) -> Path:
     """Write an anchor to a file of its own; all or nothing, and an existing file is never replaced.
 
-    StoreError where the existing one differs: the log was another one then.
+    StoreError where the existing one differs: the log was rewritten since.
     """
     path = directory / NAME.format(position=anchor.position)
     with written_aside(path) as aside:
@@ -260,7 +260,7 @@ def _hash_of(connection: Connection, position: int) -> bytes | None:
 
 
 def note_anchor(database: Database, head: Head, *, now: int, written: bool) -> None:
-    """Record, for all processes, that an anchor was written, which ends a failure, or that it could not be."""
+    """Record for all processes that an anchor was written (which ends a failure) or could not be written."""
     kept, row = tables.checkpoints, (WRITTEN if written else FAILED, head.position, head.hash, now)
     with database.write_beside_log() as connection:
         database.dialect.upsert(connection, kept, [row])
@@ -274,9 +274,9 @@ class AnchorNotes:
 
     position: int
     at: int
-    """When the last one was written; 0 if there is none."""
+    """When the last anchor was written; 0 if there is none."""
     failing: bool
-    """One could not be written, and none was since."""
+    """An anchor could not be written, and none was written since."""
 
 
 def anchor_notes(connection: Connection) -> AnchorNotes | None:

@@ -36,7 +36,7 @@ NO_SEALS: Seals = {}
 
 
 def read_seals(connection: Connection) -> dict[int, bytes]:
-    """Of all events in the store. An event that was redacted twice has its last seal."""
+    """The seals of all redacted events in the store. An event that was redacted twice has its last seal."""
     events = tables.events
     said = select(events.c.data).where(events.c.stream == REDACTIONS).order_by(events.c.version)
     seals: dict[int, bytes] = {}
@@ -52,9 +52,9 @@ Progress = Callable[[int], None]
 """Called now and then with the position reached."""
 
 MISSING = "the event is missing"
-SKIPS = "its stream does not go on here"
+SKIPS = "the event does not continue its stream"
 BACKWARDS = "time runs backwards"
-NOT_LINKED = "the event, or the one before, is not what was once written"
+NOT_LINKED = "the event, or the one before, is not the one that was written"
 _STATE_OF_NOUN: Mapping[str, type[State]] = {
     **dict.fromkeys(VIEWS, ObjectState),
     BINDING: BindingState,
@@ -82,15 +82,15 @@ def fold_log(
     progress: Progress | None = None,
     start: Folded | None = None,
 ) -> Folded:
-    """Fold all events up to a position; BrokenLogError at the first that cannot be what was written there.
+    """Fold all events up to a position; BrokenLogError at the first that differs from the one written there.
 
     `check` covers the hash chain; the order of positions, versions and times is always checked. The fold starts at
-    the store's base, or at `start` where the archives themselves prove that.
+    the store's base, or at `start` where the archives themselves prove that state.
     """
     folded = folded_base(connection) if start is None else start
     if until is not None and until < folded.head.position:
         raise archived(connection, f"position {until}", folded.head)
-    # From the very first row, not from behind the base: a row before that would be a forgery.
+    # From the very first row, not from behind the base: a row before the base would be a forgery.
     scan = dialect_of(connection.engine).scan(connection, tables.events, order="position", until=until)
     seals = read_seals(connection) if check else NO_SEALS
     with collector_resting():
@@ -155,7 +155,7 @@ def fold_chunks(
                 progress(position)
     except (FoldError, LookupError, TypeError, ValueError, AttributeError) as error:
         # A payload that violates the catalogue can raise anything; the position identifies it.
-        raise _broken(position, f"the event cannot follow what was before: {error}") from error
+        raise _broken(position, f"the event cannot follow the ones before: {error}") from error
 
 
 def folded_base(connection: Connection) -> Folded:

@@ -2,7 +2,7 @@
 
 They are not a fold of the log: rows are renewed, expire, and are not restored by an import. But each of them
 decides something: which caller is let in, which process may act, the answer to a repeat, which work is not
-repeated. So a row is compared as far as the log knows it, and the rest is a gap that the report must state.
+repeated. So a row is compared as far as the log records it; the rest is a gap that the report must state.
 
 A missing row is no finding. Results and done effects expire. A token without its row is refused, and a lease
 continues with the epoch of the log.
@@ -23,19 +23,19 @@ from volsched.log.events.streams import BINDING, LEASE, TOKEN
 from volsched.log.tokens import all_tokens, differences
 
 NEVER_ISSUED = "the token was never issued: the log has no event of it"
-NOT_ISSUED_SO = "the token is not what the log says"
+NOT_ISSUED_SO = "the token differs from the log"
 NO_FINGERPRINT = (
     "{names}: issued by an earlier program, so the log cannot show that the hash is still the one that was issued;"
-    " revoke and issue again what matters"
+    " revoke and reissue the important ones"
 )
 NO_ISSUE = (
-    "{names}: archived by an earlier program, and what they may do is no longer in the log; they let nobody in "
-    "until they are revoked and issued again; verify --archive FILE proves the rows"
+    "{names}: archived by an earlier program, and their rights are no longer in the log; they are refused until "
+    "they are revoked and issued again; verify --archive FILE proves the rows"
 )
 EPOCH_USED = "the log has a later epoch: an earlier holder could act again"
 NO_KEY = "{count} idempotency results of commands that leave no key in the log: not compared"
-NO_BINDING = "the log has no reservation of that result"
-OTHER_RESULT = "the result is not what the log says"
+NO_BINDING = "the log has no reservation for the result"
+OTHER_RESULT = "the result differs from the log"
 NOT_DONE = "the effect is done and the log has no outcome of it: {why}"
 RESERVATION = "reserve"
 _SHOWN = 5
@@ -49,7 +49,7 @@ def reservation_key(pod: str, key: str) -> str:
 
 
 def check_side_tables(connection: Connection, states: States, gaps: list[str]) -> Iterator[Finding]:
-    """Every row that the log contradicts; what cannot be known is added to `gaps`."""
+    """Every row that the log contradicts; columns that cannot be compared are added to `gaps`."""
     yield from _check_tokens(connection, states, gaps)
     yield from _check_leases(connection, states)
     yield from _check_results(connection, states, gaps)

@@ -1,4 +1,4 @@
-"""When the log was last verified as a whole, and how it ended: noted beside the log, for all processes."""
+"""The time and result of the last verification of the whole log, stored beside the log for all processes."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ def note_verification(database: Database, head: Head, *, now: int, ok: bool) -> 
 
 
 def verification_note(connection: Connection) -> VerificationNote | None:
-    """The latest; None where the log was never verified."""
+    """The latest note; None where the log was never verified."""
     kept = tables.checkpoints
     query = select(kept.c.name, kept.c.position, kept.c.at).where(kept.c.name.in_((SOUND, UNSOUND)))
     notes = [VerificationNote(position, at, name == SOUND) for name, position, at in connection.execute(query)]

@@ -32,9 +32,9 @@ NOUN_OF_TABLE: Mapping[str, str] = {
     tables.binding_legs.name: BINDING,
     tables.attempts.name: ATTEMPT,
 }
-MISSING = "the log has the row and the view has not"
-EXTRA = "the view has a row that the log does not know"
-DIFFERS = "the view is not what the log says"
+MISSING = "the view lacks a row that the log has"
+EXTRA = "the view has a row that the log does not have"
+DIFFERS = "the view differs from the log"
 
 
 def compare_views(
@@ -115,7 +115,7 @@ class VerifyReport:
     anchors: int = 0
     """Anchors compared; one from before the base only where the archives were given."""
     gaps: list[str] = field(default_factory=list)
-    """What the log does not record about rows beside it."""
+    """Facts about rows beside the log that it does not record."""
     redacted: list[int] = field(default_factory=list)
     """Positions of events that the log records as redacted, unchanged since."""
 
@@ -170,18 +170,18 @@ def _prove(
     archives: Sequence[Iterable[str]],
     progress: Progress | None,
 ) -> Proof | None:
-    """What the archives prove of the base; None without archives."""
+    """The proof of the base by the archives; None without archives."""
     noted = [it.position for it in anchors]
     if archives:
         return fold_archives(archives, until=base.position, noted=noted, progress=progress)
     newest = max(noted, default=0)
     if 0 < newest < base.position:
-        raise archived(connection, f"position {newest}, of which the anchor was taken,", base)
+        raise archived(connection, f"position {newest}, the position of the anchor,", base)
     return None
 
 
 def _anchors(anchors: Iterable[Anchor], base: Head, proof: Proof | None) -> list[Anchor]:
-    """What was kept outside the store, by position: anchors, and the end of the last archive."""
+    """The anchors to compare, by position: those given, and the end of the last archive."""
     known = [it for it in anchors if it.position > 0 and (proof is not None or it.position >= base.position)]
     if proof is not None and proof.end is not None:
         known.append(Anchor(proof.end.last, proof.end.hash, proof.end.at))
@@ -202,7 +202,7 @@ def _check_anchors(
 
 
 def _known_hash(connection: Connection, position: int, base: Head, proof: Proof | None) -> bytes | None:
-    """The hash of a position; for an archived one from the archives."""
+    """The hash at a position; from the archives if it is archived."""
     if position == base.position:
         return base.hash
     if position < base.position:
@@ -221,14 +221,14 @@ def _check_derived(connection: Connection, folded: Folded, gaps: list[str]) -> I
 
 
 def _check_head(last: Head, head: Head) -> Iterator[Finding]:
-    """The head row is the last event."""
+    """Whether the head row is the log's last event."""
     if head.position > last.position:
         yield Finding(
             problem=f"the log ends here, its tail is cut: the head says {head.position}", position=last.position
         )
     elif head.position < last.position:
         yield Finding(
-            problem=f"the event came past the writer: the head says {head.position}", position=head.position + 1
+            problem=f"the event bypassed the writer: the head says {head.position}", position=head.position + 1
         )
     elif head != last:
         for column in ("hash", "at"):
@@ -241,7 +241,7 @@ def _check_head(last: Head, head: Head) -> Iterator[Finding]:
 def _check_anchor(stored_hash: bytes | None, anchor: Anchor, *, last: int) -> Iterator[Finding]:
     if stored_hash is None:
         yield Finding(
-            problem=f"the log ends at {last}; the anchor was taken of a longer one", position=anchor.position
+            problem=f"the log ends at {last}; the anchor was taken of a longer log", position=anchor.position
         )
     elif stored_hash != anchor.hash:
         yield Finding(
@@ -269,12 +269,12 @@ def wrong_snapshots(connection: Connection) -> Iterator[tuple[tuple[str, int], F
                 if version in left and left[version] == (logged.position, dumped(state)):
                     del left[version]
         for version in left:
-            problem = "the snapshot is not what the log says"
+            problem = "the snapshot differs from the log"
             yield (stream, version), Finding(problem=problem, table=kept.name, key=f"{stream}@{version}")
 
 
 def _check_operations(connection: Connection, *, last: int) -> Iterator[Finding]:
-    """For tables that are not folded: only what always holds, whatever workers are doing."""
+    """Tables that are not folded: checks only invariants that hold whatever the workers are doing."""
     queue, done, bindings = tables.effects, tables.effects_done, tables.bindings
     for table in (queue, done):
         orphans = select(table.c.key, table.c.binding).where(
@@ -282,7 +282,7 @@ def _check_operations(connection: Connection, *, last: int) -> Iterator[Finding]
         )
         for row in connection.execute(orphans.order_by(table.c.key)):
             yield Finding(
-                problem="the effect is of a binding that never was", table=table.name, key=row.key,
+                problem="the effect belongs to a binding that never existed", table=table.name, key=row.key,
                 column="binding", got=row.binding,
             )  # fmt: skip
     for key in connection.execute(select(queue.c.key).where(queue.c.key.in_(select(done.c.key)))).scalars():
@@ -291,7 +291,7 @@ def _check_operations(connection: Connection, *, last: int) -> Iterator[Finding]
         ahead = select(table.c.key, table.c.position).where(table.c.position > last)
         for row in connection.execute(ahead.order_by(table.c.key)):
             yield Finding(
-                problem="it belongs to an event that is not there", table=table.name, key=row.key,
+                problem="it belongs to an event that does not exist", table=table.name, key=row.key,
                 column="position", got=row.position,
             )  # fmt: skip
 
@@ -308,19 +308,19 @@ def _check_operations(connection: Connection, *, last: int) -> Iterator[Finding]
 BRIEF = 1_000
 """Events that may be left to fold under the lock: some ten milliseconds."""
 ROUNDS = 10
-"""Attempts to come that close to the writers before the lock is taken anyway."""
+"""The most attempts to get that close before the lock is taken anyway."""
 
 
 @dataclass(slots=True)
 class Repair:
     position: int
-    """Of the log, when the views were repaired."""
+    """The position of the log when the views were repaired."""
     findings: list[Finding] = field(default_factory=list)
-    """What was wrong and is repaired."""
+    """The repaired rows."""
 
 
 def rebuild(database: Database, *, progress: Progress | None = None) -> Repair:
-    """Bring every folded table to the fold of the log; BrokenLogError where the log itself cannot be trusted."""
+    """Make every folded table match the fold of the log; BrokenLogError where the log itself cannot be trusted."""
     with database.read() as connection, collector_resting():
         read_head(connection)
         folded = fold_log(connection, progress=progress)

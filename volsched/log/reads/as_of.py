@@ -21,7 +21,7 @@ from volsched.log.row_states import Row
 from volsched.log.rows import VIEWS
 
 FEW = 200
-"""Objects that are read one by one; more of them are folded in one pass over the log."""
+"""The most objects that are read one by one; more are folded in one pass over the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def view_at_head(connection: Connection) -> Now:
 
 
 def view_at(connection: Connection, head: int) -> Now:
-    """The same, where the head was read already."""
+    """`view_at_head` for a caller that has read the head already."""
     return Now(_StoreRows(connection), head)
 
 
@@ -84,7 +84,7 @@ class AsOf:
         return [it for it in events_of_binding(self.connection, binding) if it.position <= self.position]
 
     def changed_since(self, noun: str) -> dict[str, State | None]:
-        """The objects that have changed after the position → what they were then; None: they were not there."""
+        """Object changed after the position → its state at the position; None: it was absent."""
         self._refuse_archived()
         events = tables.events
         of_noun = events.c.stream.startswith(f"{noun}/")

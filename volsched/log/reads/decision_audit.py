@@ -23,7 +23,7 @@ _OPEN, _ROLLED_BACK = text("bindings.open"), text("bindings.state = 'rolled-back
 
 
 class After(NamedTuple):
-    """The last binding, or attempt, of a page."""
+    """The last binding or attempt of a page; the next page begins after it."""
 
     at: int
     id: str
@@ -66,7 +66,7 @@ def in_flight(
 ) -> list[Row[Any]]:
     """Bindings that are open now and were planned until a time, oldest first.
 
-    There are few, and they are sorted here: with ORDER BY, SQLite walks by time through all that ever existed.
+    There are few, and they are sorted here: with ORDER BY, SQLite would walk all bindings by time, ended ones too.
     """
     rows = connection.execute(select(_bindings).where(_OPEN)).all()
     old = [row for row in rows if planned_until is None or row.planned_at <= planned_until]
@@ -124,10 +124,10 @@ def attempts_for(
 
 
 def times_to_bound(connection: Connection, within: Window, *, limit: int) -> list[Took]:
-    """Of the legs of the last bindings that were planned in the window and are committed.
+    """The durations of legs of the last bindings that were planned in the window and are committed.
 
-    The class is that of the claim, or of its volume once the claim is gone. The zone is that of the node: of its
-    column, else of the label of before 1.17, which the column does not have.
+    The class is that of the claim, or of its volume once the claim is gone. The zone is that of the node: from its
+    column, else from the label used before Kubernetes 1.17, which the column does not have.
     """
     claims, volumes, nodes = tables.claims, tables.volumes, tables.nodes
     recent = (
@@ -211,7 +211,7 @@ def attempts_page(
     limit: int,
     **exact: str | None,
 ) -> list[tuple[str, AttemptState]]:
-    """`exact` are columns (`id`, `pod`, `node`, `outcome`)."""
+    """`exact` maps columns (`id`, `pod`, `node`, `outcome`) to required values, as in `bindings_page`."""
     rows = _table_page(connection, _attempts, "first_at", namespace, exact, after, limit)
     return [(row["id"], attempt_state(row)) for row in rows]
 

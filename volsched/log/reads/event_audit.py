@@ -1,4 +1,4 @@
-"""Audit queries about events: pages of a stream, causes, what people did by hand, an object's former lives."""
+"""Audit queries about events: pages of a stream, causes, interventions by people, an object's former lives."""
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
@@ -23,7 +23,7 @@ from volsched.log.rows import VIEWS
 # first.
 
 LOOKED_AT = 10_000
-"""Events searched for a page of differences: some ten milliseconds."""
+"""The most events read for one page of a search: some ten milliseconds."""
 CHUNK = 50
 
 _events = tables.events
@@ -32,7 +32,7 @@ _BY_HAND = text(tables.BY_HAND)
 
 
 class Window(NamedTuple):
-    """A part of the history: its first and last position, and when it begins and ends."""
+    """A part of the history: its first and last position, and its first and last time."""
 
     first: int
     last: int
@@ -50,7 +50,7 @@ def window(connection: Connection, *, first: int | None = None, last: int | None
     last = head.position if last is None else min(last, head.position)
     began = 0 if first == base.position + 1 else _time_of(connection, first, head.at + 1)
     ended = head.at if last == head.position else _time_of(connection, last, 0)
-    # Where a clock was ahead and was corrected, the window spans all timestamps in it.
+    # After a clock correction, timestamps are not in order; the window spans all of them.
     steps = [it for it in corrections(connection) if first <= it.position <= last]
     return Window(
         first, last, min([began, *(it.after for it in steps)]), max([ended, *(it.before for it in steps)])
@@ -71,7 +71,7 @@ def position_since(connection: Connection, time: int) -> int:
 def stream_page(
     connection: Connection, stream: str, within: Window, *, after: int = 0, limit: int | None = None
 ) -> list[Event]:
-    """The events of a stream in a window, behind a version."""
+    """The events of a stream in a window, after a version."""
     start = after or _last_version(connection, stream, within.first - 1)
     query = select(_events).where(_events.c.stream == stream, _events.c.version > start)
     query = query.where(_events.c.position <= within.last)
@@ -89,7 +89,7 @@ def streams_together(connection: Connection, streams: Collection[str]) -> dict[s
 
 
 def stream_forwards(connection: Connection, stream: str, within: Window, *, after: int = 0) -> Iterator[Event]:
-    """The events of a stream in a window, behind a version, read lazily."""
+    """The events of a stream in a window, after a version, read lazily."""
     while chunk := stream_page(connection, stream, within, after=after, limit=CHUNK):
         yield from chunk
         after = chunk[-1].version
@@ -107,7 +107,7 @@ def stream_backwards(connection: Connection, stream: str, *, version: int) -> It
 
 
 def _last_version(connection: Connection, stream: str, position: int) -> int:
-    """The last version of a stream until a position, by binary search: both only grow."""
+    """The last version of a stream up to a position, by binary search: both only grow."""
     if position <= read_base(connection).position:
         return 0
     ends = select(func.min(_events.c.version), func.max(_events.c.version)).where(_events.c.stream == stream)
@@ -148,7 +148,7 @@ def states_as_of(connection: Connection, streams: Collection[str], *, position: 
 
 
 def objects_now(connection: Connection, streams: Collection[str]) -> dict[str, State]:
-    """The same for objects at the end of the log, from the views; deleted objects are missing."""
+    """The states of objects at the end of the log, from the views; deleted objects are missing."""
     by_noun: dict[str, list[str]] = {}
     for stream in streams:
         noun, key = noun_and_key(stream)
@@ -180,7 +180,7 @@ def consequences(connection: Connection, positions: Collection[int], *, limit: i
 def binding_page(
     connection: Connection, binding: str, within: Window, *, after: int = 0, limit: int
 ) -> list[Event]:
-    """Everything that was done for a binding, over all streams, in a window and behind a position."""
+    """Everything that was done for a binding, over all streams, in a window and after a position."""
     start = max(after, within.first - 1)
     query = select(_events).where(
         _events.c.binding == binding, _events.c.position > start, _events.c.position <= within.last
@@ -189,10 +189,10 @@ def binding_page(
 
 
 def by_hand(connection: Connection, within: Window, *, before: int | None = None, limit: int) -> list[Event]:
-    """What people did with the command line and over HTTP, latest first.
+    """Actions of people by command line and over HTTP, latest first.
 
-    Without the notices about it, without their questions, and without clock corrections written with it.
-    Components of Kubernetes, whose certificates say so, are nobody's hand.
+    Excludes the notices about an action, recorded questions, and clock corrections written with it. Components of
+    Kubernetes, identified by their certificates, are not people.
     """
     query = select(_events).where(
         _BY_HAND,
@@ -218,8 +218,8 @@ def search_events(
     words: str = "",
     limit: int,
 ) -> tuple[list[Event], int | None]:
-    """Events of a window by what they are about, the latest first, and where the search goes on: one page looks at
-    LOOKED_AT events at most, so that a word that nobody wrote costs no more than one that everybody did."""
+    """The events of a window that match a filter, latest first, and the position where the search continues. One
+    page reads at most LOOKED_AT events, so a search without matches costs no more than one with many."""
     end = within.last if before is None else min(before - 1, within.last)
     start = max(within.first, end - LOOKED_AT + 1)
     query = select(_events).where(_events.c.position.between(start, end))
@@ -231,7 +231,7 @@ def search_events(
         query = query.where(_events.c.type == type_)
     query = query.order_by(_events.c.position.desc())
     if words:
-        # Packed data has to be looked into here.
+        # The database cannot search packed data, so it is searched here.
         texts, packed = (_events.c.stream, _events.c.data), _events.c.data.startswith(PACKED)
         query = query.where(or_(packed, *(it.icontains(words, autoescape=True) for it in texts)))
         read = (Event._make(row) for row in connection.execute(query))
@@ -246,7 +246,7 @@ def first_changes(
     connection: Connection, within: Window, *, nouns: Collection[str], after: int = 0, limit: int
 ) -> tuple[list[Event], int]:
     """The first event of every stream of these nouns in the window, and the last position read: at most LOOKED_AT
-    events, so that a page costs the same wherever in the history it is.
+    events, so that a page costs the same anywhere in the history.
     """
     before = _events.alias("before")
     start = max(after, within.first - 1)
@@ -279,7 +279,7 @@ class WrittenField(NamedTuple):
 
 
 def lives(connection: Connection, stream: str) -> list[ObjectLife]:
-    """All objects that had the name, oldest first."""
+    """All objects that ever had the name, oldest first."""
     ended: list[ObjectLife] = []
     base = newest_snapshot(connection, stream, position=read_base(connection).position)
     if isinstance(base, ObjectState) and base.manifest is not None:
@@ -306,10 +306,10 @@ def last_written(connection: Connection, stream: str, *path: str) -> WrittenFiel
     return None
 
 
-# The log as a curve over time: how many events there were until when.
+# The log as a curve over time: the number of events up to each time.
 #
-# Positions are dense, so that the times of a few hundred of them say how many events lie between any two: the cost
-# follows the number of points, and not the length of the history.
+# Positions are dense, so the times of a few hundred of them give the number of events between any two. The cost
+# depends on the number of points, not on the length of the history.
 
 
 _events = tables.events
@@ -335,7 +335,7 @@ def log_curve(connection: Connection, within: Window, *, most: int) -> list[LogP
 def namespace_curve(
     connection: Connection, within: Window, namespace: str, *, most: int
 ) -> tuple[list[LogPoint], int]:
-    """The same of the events about objects of a namespace, and how many there are."""
+    """`log_curve` for the events about objects of a namespace, and their number."""
     about = (_events.c.stream.startswith(f"{noun}/{namespace}/", autoescape=True) for noun in OF_NAMESPACES)
     query = (
         select(_events.c.position, _events.c.at)

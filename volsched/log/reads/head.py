@@ -1,4 +1,4 @@
-"""Where the log ends, read in a few microseconds: every answer from memory asks it first."""
+"""The log's head, read in a few microseconds: every answer from memory checks it first."""
 
 import sqlite3
 from dataclasses import dataclass, field
@@ -18,16 +18,16 @@ def current_head(database: Database) -> Place:
 
 @dataclass(slots=True)
 class FileHead:
-    """The same from an SQLite file, for an event loop: one row in memory, on a connection that never waits.
+    """The head of an SQLite file, for an event loop: one row in memory, on a connection that never waits.
 
-    A thread would take ten times as long to be given the question and to hand back the answer.
+    Handing the query to a thread and back would take ten times as long.
     """
 
     database: Database
     _connection: sqlite3.Connection | None = field(default=None)
 
     def read(self) -> Place | None:
-        """None: it cannot be had without waiting, or the whole store has to say what is wrong."""
+        """None: it cannot be read without waiting, or the full store must report the error."""
         file = self.database.file
         if file.path is None:
             return None

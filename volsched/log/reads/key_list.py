@@ -8,7 +8,7 @@ from volsched.log.rows import VIEWS
 
 
 def keys_beginning(connection: Connection, noun: str, start: str, *, limit: int) -> list[str]:
-    """Keys of living objects, or ids of bindings and attempts, that begin so; in order."""
+    """Keys of living objects, or ids of bindings and attempts, with this prefix; in order."""
     if noun in VIEWS:
         column = VIEWS[noun][0].c.key
     else:

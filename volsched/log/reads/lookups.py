@@ -35,12 +35,12 @@ def pods_on(connection: Connection, node: str, *, namespace: str) -> list[dict[s
 
 
 def attachments_of(connection: Connection, volume: str) -> list[str]:
-    """The keys of its VolumeAttachments."""
+    """The keys of the volume's VolumeAttachments."""
     return list(connection.execute(select(_attachments.c.key).where(_attachments.c.volume == volume)).scalars())
 
 
 def result_of(connection: Connection, idempotency_key: str) -> Mapping[str, Any] | None:
-    """The result of the command with this key, if it is still known."""
+    """The result of the command with this key, if it is still stored."""
     text = connection.execute(select(_commands.c.result).where(_commands.c.key == idempotency_key)).scalar()
     return None if text is None else from_json(text)
 
@@ -57,7 +57,7 @@ def count_of(connection: Connection, noun: str) -> int:
 
 
 def placed_of_pods(connection: Connection) -> tuple[int, int]:
-    """How many pods have a node, of how many."""
+    """The number of pods that have a node, and of all pods."""
     row = connection.execute(select(func.count(_pods.c.node), func.count()).select_from(_pods)).one()
     return int(row[0]), int(row[1])
 
@@ -90,7 +90,7 @@ def open_bindings_by_pod(connection: Connection) -> dict[str, str]:
 
 
 def bindings_by_state(connection: Connection) -> dict[str, int]:
-    """State → how many bindings are in it."""
+    """State → the number of its bindings."""
     counts = select(_bindings.c.state, func.count()).group_by(_bindings.c.state)
     return {row[0]: row[1] for row in connection.execute(counts)}
 
@@ -135,13 +135,13 @@ class Gauges:
     in_flight: tuple[InFlight, ...]
     effects: tuple[QueueGauge, ...]
     attempts: dict[str, int]
-    """Outcome → how often."""
+    """Outcome → the number of attempts."""
     at: int
     """When the last event was written, by its writer's clock."""
     leases: tuple[str, ...]
     """The names of all leases."""
     reserved_bytes: int
-    """Of capacity objects, by open bindings."""
+    """Bytes of capacity objects that open bindings reserve."""
 
     @property
     def parked(self) -> int:
@@ -165,7 +165,7 @@ def read_gauges(connection: Connection) -> Gauges:
         func.min(case((at_once, effects.c.position))),
     ).group_by(effects.c.queue, effects.c.state)
     legs = tables.binding_legs
-    # Of open bindings alone, by an index: the table keeps the legs of all bindings that ever existed.
+    # Only open bindings, by an index: the table keeps the legs of all bindings that ever existed.
     reserved = select(func.coalesce(func.sum(legs.c.bytes), 0)).where(
         legs.c.binding.in_(select(bindings.c.id).where(text("bindings.open"))), legs.c.capacity.is_not(None)
     )
@@ -190,7 +190,7 @@ def read_gauges(connection: Connection) -> Gauges:
 
 
 def _times_of(connection: Connection, positions: set[int]) -> dict[int, int]:
-    """Position → when its event was written; not those that are archived."""
+    """Position → the time of its event; archived positions are missing."""
     events = tables.events
     rows = connection.execute(
         select(events.c.position, events.c.at).where(events.c.position.in_(sorted(positions)))
@@ -205,8 +205,8 @@ def _first_due(due: int | None, position: int | None, times: Mapping[int, int], 
 
 # Objects of one kind, a page at a time: now, or at the recent position at which the first page was read.
 #
-# A recent position costs what has happened since, never the whole history: the views are right for every untouched
-# object, and the others are folded on their own.
+# The cost of a recent position depends on the events since, never on the whole history: the views are right for
+# every object not touched since, and the others are folded one by one.
 
 MOST_BEHIND = 20_000
 """Events after which a position is too old to be listed page by page, or watched from."""
@@ -222,7 +222,7 @@ def namespace_names(connection: Connection) -> list[str]:
 def page(
     connection: Connection, noun: str, *, namespace: str | None = None, after: str = "", limit: int | None = None
 ) -> KeyedObjects:
-    """The objects behind a key, in key order, bytewise on every engine."""
+    """The objects after a key, in key order, bytewise on every engine."""
     table, _ = VIEWS[noun]
     key = _bytewise(connection, table.c.key)
     query = select(table).where(key > after).order_by(key).limit(limit)
@@ -240,7 +240,7 @@ def page_as_of(
     after: str = "",
     limit: int | None = None,
 ) -> KeyedObjects:
-    """The same at a position; ArchivedError where that is too old."""
+    """`page` as of a position; ArchivedError where that is too old."""
     check_recent(connection, position)
     touched = _touched(connection, noun, position)
     if namespace is not None:
@@ -272,8 +272,8 @@ def check_recent(connection: Connection, position: int) -> None:
         raise archived(connection, f"position {position}", base)
     if head.position - position > MOST_BEHIND:
         raise ArchivedError(
-            f"position {position} is {head.position - position} events ago, more than the {MOST_BEHIND} that are "
-            "followed up; list again"
+            f"position {position} is {head.position - position} events ago, more than the limit of "
+            f"{MOST_BEHIND}; list again"
         )
 
 

@@ -24,7 +24,7 @@ _CAN_FAIL = or_(*(_bindings.c.state == it for it in sorted(UNDER_WAY)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """An effect that was given up, and the phase of its binding."""
+    """A parked effect, and the phase of its binding."""
 
     key: str
     kind: str
@@ -54,7 +54,7 @@ class RetainedLeg:
 
 
 def retained_legs(connection: Connection, *, after: str = "", limit: int) -> list[RetainedLeg]:
-    """In the order of bindings; a page at a time, from behind the key `after`."""
+    """The retained legs in the order of bindings; a page at a time, after the key `after`."""
     legs = tables.binding_legs
     binding, _, leg = after.partition("/")
     query = (
@@ -92,7 +92,7 @@ def bindings_of_effects(connection: Connection) -> list[tuple[str, str]]:
 def open_bindings(
     connection: Connection, *, after: str = "", limit: int | None = None, planned_before: int | None = None
 ) -> list[str]:
-    """Ids in order; a page at a time, from behind `after`."""
+    """The ids of open bindings in order; a page at a time, after `after`."""
     values = {
         "after": after,
         "before": NEVER_REACHED if planned_before is None else planned_before,
@@ -102,12 +102,12 @@ def open_bindings(
 
 
 def overdue_bindings(connection: Connection, *, now: int, limit: int) -> list[str]:
-    """Those whose deadline has passed while they can still fail by it, oldest first."""
+    """Open bindings that have passed their deadline and can still fail by it, oldest first."""
     values = {"now": now, "most": limit}
     return [it for (it,) in dialect_of(connection.engine).run(connection, _OVERDUE, values)]
 
 
-# Built once: every second asks for them.
+# Built once: executed every second.
 _WAITING = (
     select(_bindings.c.id)
     .where(_OPEN, _bindings.c.id > bindparam("after"), _bindings.c.planned_at < bindparam("before"))
@@ -130,13 +130,13 @@ _PARKED = (
 )
 _FAILED = (_bindings.c.state == Phase.COMPENSATING) & (_effects.c.kind != UNDO)
 _LATE = (_effects.c.kind == BIND_POD) & (_bindings.c.deadline <= bindparam("now"))
-# A nomination has no leg that waits for it: its binding may have ended before.
+# No leg waits for a nomination, so its binding may have ended before.
 _ENDED = or_(_effects.c.kind == NOMINATE, _effects.c.kind == UNNOMINATE) & _bindings.c.open.is_(False)
 _HOPELESS = _PARKED.where(or_(and_(_OPEN, _FAILED | _LATE), _ENDED))
 
 
 def next_deadline(connection: Connection) -> int | None:
-    """When the next binding can time out; one that is still being written has a minute at least."""
+    """When the next binding can time out; one that is still being written has at least a minute."""
     query = select(_bindings.c.state, _bindings.c.deadline, _bindings.c.planned_at).where(
         _OPEN, _CAN_FAIL, _bindings.c.deadline.is_not(None)
     )
@@ -145,8 +145,8 @@ def next_deadline(connection: Connection) -> int | None:
 
 
 def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | None = None) -> list[Parked]:
-    """Effects that were given up, by key. With a time, only those whose binding ends without them: the binding has
-    failed, or its deadline has passed and only the pod is left to be bound."""
+    """Parked effects, by key. With `hopeless_at`, only those whose binding ends without them: the binding has
+    failed, or its deadline has passed and only the pod remains to be bound."""
     query = _PARKED if hopeless_at is None else _HOPELESS
     rows = dialect_of(connection.engine).run(connection, query, {"most": limit, "now": hopeless_at})
     return [
@@ -156,7 +156,7 @@ def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | Non
             binding=row.binding,
             leg=row.lane.rpartition("/")[2],
             phase=row.phase,
-            error=row.error or "no error kept",
+            error=row.error or "no error recorded",
         )
         for row in rows
     ]
@@ -173,7 +173,7 @@ def known_effects(database: Database, connection: Connection, keys: Iterable[str
 
 
 def surroundings(database: Database, connection: Connection, bindings: Iterable[str]) -> dict[str, State]:
-    """The bindings, and everything that decides their next step."""
+    """The states of the bindings, and of all objects that their next step depends on."""
     states, _ = load_states(database, connection, map(binding_stream, bindings))
     for _ in range(2):
         # Twice: only a loaded claim shows which volume was provisioned for it.
@@ -203,7 +203,7 @@ class Promised:
 
 
 def promised_since(connection: Connection, time: int) -> list[Promised]:
-    """Of bindings that ended then or later, latest first."""
+    """The promised capacity of bindings that ended at the time or later, latest first."""
     moved = select(events.c.binding).where(events.c.at >= time, events.c.type == "BindingMoved")
     query = (
         select(legs)

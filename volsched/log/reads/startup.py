@@ -27,9 +27,9 @@ from volsched.workloads.rules.repairs import labelled_node
 STATE_COLUMNS = ("key", "version", "rv", "manifest", *OVERLAY)
 
 ROWS_AT_ONCE = 500
-"""Taken from the driver together: one by one takes twice as long."""
+"""Rows fetched from the driver at once: one by one takes twice as long."""
 
-# Built once: building a statement takes longer than a small store takes to answer it. Typed columns follow from
+# Built once: building a statement takes longer than executing it on a small store. Typed columns follow from
 # the manifest: fetching them too would cost a fifth more.
 _OBJECTS = {
     noun: select(*(table.c[name] for name in STATE_COLUMNS if name in table.c))
@@ -65,14 +65,14 @@ class StoredWorld:
 
 
 def load_world(connection: Connection, *, only: Mapping[str, ColumnElement[bool]] | None = None) -> StoredWorld:
-    """One consistent view; refuses a head that is not the log's last event. `only`: of these nouns, only these."""
+    """All in one consistent view; refuses a head that is not the log's last event. `only`: a filter per noun."""
     position = check_head(connection)
     with collector_resting():
         return StoredWorld(position, _load_states(connection, only or {}), _load_failed(connection))
 
 
 def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:
-    """As old as may count at the time of the last event; a later caller needs less."""
+    """Bindings rolled back recently enough to count at the time of the last event; a later caller needs fewer."""
     given = {"ended_after": connection.execute(_HEAD).one().at - KEPT}
     return list(_bindings(connection, _FAILED, _FAILED_LEGS, given))
 
@@ -99,7 +99,7 @@ def _load_states(connection: Connection, only: Mapping[str, ColumnElement[bool]]
 
 
 def load_objects(connection: Connection, nouns: Iterable[str]) -> dict[str, State]:
-    """The objects of some kinds only."""
+    """The objects of these nouns only."""
     with collector_resting():
         states: dict[str, State] = {}
         for noun in nouns:
@@ -125,7 +125,7 @@ def load_nodes(connection: Connection) -> list[Node]:
 
 
 def load_classes(connection: Connection) -> list[StorageClass]:
-    """All storage classes: the default one is among them."""
+    """All storage classes, including the default one."""
     manifests = connection.execute(select(tables.classes.c.manifest)).scalars()
     values = (KINDS["StorageClass"].read(orjson.loads(text)) for text in manifests)
     return [value for value in values if isinstance(value, StorageClass)]

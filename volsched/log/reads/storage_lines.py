@@ -1,9 +1,9 @@
-"""Nodes, volumes, claims and pods in one line each: what a picture of all of them needs, without their manifests.
+"""Nodes, volumes, claims and pods as one short row each: enough for an overview, without parsing manifests.
 
-A manifest is a hundred times as long as what is counted of it, and parsing it is most of the cost of reading an
-object. The columns of the views and a few parts that the database extracts are enough, and what is only counted
-(`volume_counts`, `pod_counts`) is counted there. A past moment is the present, but for the objects that have
-changed since: those alone are folded.
+A manifest is a hundred times as long as the fields that an overview counts, and parsing it is most of the cost
+of reading an object. The columns of the views and a few parts that the database extracts are enough, and plain
+counts (`volume_counts`, `pod_counts`) are computed in the database. A past state is the present one except for the
+objects that have changed since: only those are folded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ LABELS = ("metadata", "labels")
 DATA_STATE = ("status", "dataState")
 POD_VOLUMES = ("spec", "volumes")
 LARGE = 2**43
-"""Bytes; a million volumes that are smaller add up to what a database can hold."""
+"""Bytes; the sum of a million smaller volumes still fits a database integer."""
 
 _nodes, _volumes, _claims, _pods = tables.nodes.c, tables.volumes.c, tables.claims.c, tables.pods.c
 _observed = tables.observed_pods.c
@@ -50,7 +50,7 @@ class NodeLine(NamedTuple):
     key: str
     unschedulable: bool
     labels: str | None
-    """As JSON."""
+    """The labels as JSON."""
 
 
 class VolumeLine(NamedTuple):
@@ -64,7 +64,7 @@ class VolumeLine(NamedTuple):
     assumed_patch: str | None
     assumed_rv: int | None
     affinity: str | None
-    """Its required node affinity, as JSON."""
+    """The volume's required node affinity, as JSON."""
     labels: str | None
 
 
@@ -79,7 +79,7 @@ class VolumeCount(NamedTuple):
     volumes: int
     bytes: int
     requested: int
-    """Bytes that their claims ask for."""
+    """Bytes that their claims request."""
 
 
 class ClaimLine(NamedTuple):
@@ -97,7 +97,7 @@ class PodLine(NamedTuple):
     node: str | None
     deleting: bool
     volumes: str | None
-    """As JSON."""
+    """The pod's volumes as JSON."""
 
 
 Line = TypeVar("Line", NodeLine, VolumeLine, ClaimLine, PodLine)
@@ -108,7 +108,7 @@ LineOf = Callable[[str, ObjectState], Line]
 
 @dataclass(frozen=True, slots=True)
 class StorageLines:
-    """Of the present or of a past moment, as the look says; in no order."""
+    """The lines of the present or a past state, as the given view says; unordered."""
 
     connection: Connection
     view: StoreView
@@ -126,12 +126,12 @@ class StorageLines:
     def pods(self) -> Iterator[PodLine]:
         yield from self._lines("pod", self._pod_columns(), PodLine, _pod_line)
         if not isinstance(self.view, AsOf):
-            # Pods without claims of an observed cluster: they have no history, and no columns.
+            # Observed pods without claims have no history and no typed columns.
             phase, node, deleting = self._observed_parts()
             query = select(_observed.key, phase, node, deleting.is_not(None), null())
             yield from map(PodLine._make, self.connection.execute(query).fetchall())
 
-    # Of the present only: counted where it is stored, and few of many.
+    # For the present state only: counted in the database, or few rows of many.
 
     def volume_total(self) -> int:
         return self.connection.execute(select(func.count()).select_from(tables.volumes)).scalar_one()
@@ -154,13 +154,13 @@ class StorageLines:
         return map(VolumeCount._make, self.connection.execute(query).fetchall())
 
     def odd_volumes(self) -> Iterator[VolumeLine]:
-        """Those that a binding has assumed, and those that are too large to be added up."""
+        """Volumes that a binding has assumed, and those too large to add up."""
         joined = tables.volumes.outerjoin(tables.claims, _claims.key == _volumes.claim)
         query = self._volume_columns().select_from(joined).where(not_(_PLAIN))
         return map(VolumeLine._make, self.connection.execute(query).fetchall())
 
     def volumes_with(self, affinities: set[str | None]) -> Iterator[VolumeLine]:
-        """Those with one of these node affinities; None: those without any."""
+        """Volumes with one of these node affinities; None: volumes without any."""
         affinity = self._part(_volumes.manifest, AFFINITY)
         named = dialect_of(self.connection.engine).among(affinity, (it for it in affinities if it is not None))
         wanted = or_(named, affinity.is_(None)) if None in affinities else named
@@ -175,7 +175,7 @@ class StorageLines:
         return map(ClaimLine._make, self.connection.execute(query).fetchall())
 
     def pod_counts(self, *, ended: Sequence[str]) -> Iterator[tuple[str | None, int]]:
-        """Node → its pods whose phase is none of these; None: pods without a node that are not being deleted."""
+        """Node → its number of pods in other phases than `ended`; None: pods without a node, not being deleted."""
         phase, node, deleting = self._observed_parts()
         for columns, gone in (
             ((_pods.phase, _pods.node), _pods.deleting),
@@ -187,7 +187,7 @@ class StorageLines:
             yield from map(tuple, self.connection.execute(query.group_by(columns[1])).fetchall())
 
     def pods_without_node(self, *, ended: Sequence[str], most: int) -> list[str]:
-        """The first of them, by name."""
+        """The first pods without a node, by name."""
         phase, node, deleting = self._observed_parts()
         own = select(_pods.key).where(
             func.coalesce(_pods.phase, "").not_in(ended), _pods.node.is_(None), not_(_pods.deleting)
@@ -198,7 +198,7 @@ class StorageLines:
         return list(self.connection.execute(union_all(own, beside).order_by("key").limit(most)).scalars())
 
     def pods_with_claims(self, nodes: set[str] | None) -> Iterator[PodLine]:
-        """On these nodes or on none; None: wherever they are."""
+        """Pods on these nodes or without a node; None: on any node."""
         query = self._pod_columns()
         if nodes is not None:
             on_them = dialect_of(self.connection.engine).among(_pods.node, nodes)

@@ -26,7 +26,7 @@ from volsched.log.revisions import FORMAT
 
 _events = tables.events
 CHUNK = 5_000
-"""Events that a follower of the log holds at once."""
+"""The most events that a follower of the log holds at once."""
 NEVER_REACHED = 2**62
 _SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}
 _HEAD = select(tables.log_head)
@@ -36,7 +36,7 @@ _TAIL = (
     .order_by(_events.c.position)
     .limit(bindparam("limit"))
 )
-"""Built once: every process executes it all the time, and building takes longer than answering."""
+"""Built once: every process executes it all the time, and building takes longer than executing."""
 
 
 def read_head(connection: Connection) -> Head:
@@ -54,7 +54,7 @@ def read_head(connection: Connection) -> Head:
 
 
 def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
-    """The events that follow a position, in order. Positions are commit-ordered: none can appear behind."""
+    """The events that follow a position, in order. Positions are commit-ordered: none is inserted later."""
     rows = dialect_of(connection.engine).run(connection, _TAIL, {"after": after, "limit": limit})
     events = [Event._make(row) for row in rows]
     # An archive always leaves the last event, so a reader that fell behind one sees a gap, never just nothing.
@@ -66,7 +66,7 @@ def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
 
 
 def tails(connection: Connection, *, after: int) -> Iterator[list[Event]]:
-    """All events that follow a position, in chunks. Positions are dense, so no common view of them is needed."""
+    """All events that follow a position, in chunks. Positions are dense, so this needs no read transaction."""
     while events := tail(connection, after=after, limit=CHUNK):
         yield events
         if len(events) < CHUNK:
@@ -100,7 +100,7 @@ def position_at(connection: Connection, time: int) -> int:
 
 
 def last_until(connection: Connection, time: int, *, within: int = NEVER_REACHED) -> int | None:
-    """The last position, up to a given one, stamped with a time or an earlier one; None: there is none.
+    """The last position, up to a given one, with this time or an earlier one; None: there is none.
 
     Between two clock corrections time never goes back, so that the index on it answers in two steps.
     """
@@ -138,7 +138,7 @@ def state_as_of(connection: Connection, stream: str, *, position: int) -> State 
         raise archived(connection, f"position {position}", base)
     state = newest_snapshot(connection, stream, position=position)
     since = 0 if state is None else state.version
-    # Not beyond the next snapshot: later events of a long stream would be read in vain.
+    # Not beyond the next snapshot: later events of a long stream are not needed.
     kept = tables.snapshots
     following = select(func.min(kept.c.version)).where(kept.c.stream == stream, kept.c.position > position)
     query = select(_events).where(

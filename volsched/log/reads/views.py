@@ -1,7 +1,7 @@
 """Objects, bindings and attempts as they are now, read from the views.
 
 Statements are text that every driver takes, and rows are dicts: SQLite's own driver reads them without SQLAlchemy
-(`sqlite_file`), and the dialects read them inside a transaction of theirs.
+(`sqlite_file`), and the dialects read them inside their own transaction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,11 +31,11 @@ class StoreView(Protocol):
     def one(self, noun: str, key: str) -> State | None: ...
 
     def every(self, noun: str) -> Iterable[KeyedState]:
-        """In key order; bindings and attempts in time order."""
+        """All states of a noun in key order; bindings and attempts in time order."""
         ...
 
     def bindings_of(self, what: Concerned, key: str) -> list[tuple[str, BindingState]]:
-        """The bindings that concern it, oldest first."""
+        """The bindings that concern the object, oldest first."""
         ...
 
     def attempts_of(self, pod: str) -> list[tuple[str, AttemptState]]:
@@ -47,7 +47,7 @@ class StoreView(Protocol):
         ...
 
     def deleted_at(self, noun: str, key: str) -> int | None:
-        """The position at which an object that is absent was deleted; None where it never was there."""
+        """The position at which an absent object was deleted; None if it never existed."""
         ...
 
     def steps_of(self, binding: str) -> list[Event]:
@@ -96,9 +96,9 @@ class Now:
             yield from self._with_observed(found) if noun == "pod" else found
 
     def _with_observed(self, logged: Iterator[tuple[str, ObjectState]]) -> Iterator[KeyedState]:
-        """Pods in the order of keys; one that has a row of the observer is as the row says."""
+        """Pods in key order; the observer's row of a pod takes precedence."""
         rows = ((row["key"], row) for row in self.source.rows("observed_pods", "ORDER BY key"))
-        # Stable: of two with the same key the log's comes first.
+        # The merge is stable: of two with the same key, the log's comes first.
         for key, group in groupby(merge(logged, rows, key=itemgetter(0)), key=itemgetter(0)):
             states: list[Any] = [it for _, it in group]
             logged_state = states[0] if isinstance(states[0], ObjectState) else None
@@ -136,5 +136,5 @@ class Now:
 
 
 def deletion_of(state: State | None) -> int | None:
-    """The position of an object's deletion, from its last state; None where it is there, or never was."""
+    """The position of an object's deletion, from its last state; None if it exists, or never existed."""
     return state.rv if isinstance(state, ObjectState) and state.manifest is None and state.rv else None

@@ -1,4 +1,4 @@
-"""Volumes in outline: most volumes of a large store differ in name, size and claim only, and few have to be read.
+"""Volumes in outline: most volumes of a large store differ only in name, size and claim, and few are read in full.
 
 For a decision about a pod, two kinds of volumes need not all be read: free ones, of which a few represent the
 others, and settled ones, which are bound to a claim that the pod does not use and take no attach slot.
@@ -26,12 +26,12 @@ FREE = and_(
     _volumes.c.key.not_in(select(_attachments.c.volume).where(_attachments.c.volume.is_not(None))),
     _volumes.c.key.not_in(select(_legs.c.volume).where(_legs.c.open, _legs.c.volume.is_not(None))),
 )
-"""Nothing refers to the volume, and it refers to no claim."""
+"""Condition: nothing refers to the volume, and it refers to no claim."""
 NEVER_ATTACHED = ("local", "hostPath", "nfs")
 """Sources of volumes that take no attach slot of a node."""
 _SETTLED = and_(
     not_(_volumes.c.deleting),
-    # A key of the manifest: in a text its quotes would be escaped.
+    # Matches only a key of the manifest: inside a string value the quotes would be escaped.
     or_(*(_volumes.c.manifest.contains(f'"{source}":{{', autoescape=True) for source in NEVER_ATTACHED)),
     exists(select(_claims.c.key)).where(
         _claims.c.key == _volumes.c.claim,
@@ -42,7 +42,7 @@ _SETTLED = and_(
     _volumes.c.key.not_in(select(_attachments.c.volume).where(_attachments.c.volume.is_not(None))),
     _volumes.c.key.not_in(select(_legs.c.volume).where(_legs.c.open, _legs.c.volume.is_not(None))),
 )
-"""The volume and its claim name each other, no binding is about them, and no node has a slot less for them."""
+"""Condition: the volume and its claim name each other, no binding names them, and they take no attach slot."""
 OWN = (
     ("metadata", "name"),
     ("metadata", "uid"),
@@ -55,27 +55,28 @@ OWN = (
     ("spec", "hostPath", "path"),
     ("spec", "nfs", "path"),
 )
-"""What is a volume's own and no rule reads, besides its name, capacity and node affinity. The handle of a disk is
-not part of it: two volumes of one disk take one attach slot."""
+"""Fields that differ between volumes and that no rule reads, and its name, capacity and node affinity. A disk's
+handle is not among them: two volumes of one disk take one attach slot."""
 
 
 OWN_OF_SETTLED = (*OWN, ("metadata", "annotations"), ("spec", "claimRef"))
-"""The only annotation that rules read is the class, which is asked for apart; of the claim, that there is one."""
+"""The only annotation that rules read is the class, which is queried separately; they read only whether `claimRef`
+exists."""
 
 
 class VolumeOutline(Protocol):
-    """A row as the database gives it: a second tuple for each of very many volumes would be felt."""
+    """A raw database row: converting each of very many volumes would cost noticeable time."""
 
     @property
     def key(self) -> str: ...
 
     @property
     def size(self) -> int | None:
-        """In bytes, rounded up."""
+        """The capacity in bytes, rounded up."""
 
     @property
     def capacity(self) -> str | None:
-        """As it is written, as JSON."""
+        """The capacity as written, as JSON."""
 
     @property
     def affinity(self) -> str | None:
@@ -89,7 +90,7 @@ class VolumeOutline(Protocol):
 def free_volumes(
     connection: Connection, *, classes: Collection[str] | None = None, least: int = 0
 ) -> list[VolumeOutline]:
-    """All free volumes, unordered; or those of some classes, of at least some size."""
+    """All free volumes, unordered; or those of some classes and a minimum size."""
     dialect = dialect_of(connection.engine)
     if classes is None:
         rows = dialect.run(connection, _free(dialect, among_classes=False))
@@ -112,7 +113,7 @@ def _free(dialect: Dialect, *, among_classes: bool) -> Select[Any]:
 
 
 def settled_volumes(connection: Connection, *, but_of: Collection[str]) -> list[VolumeOutline]:
-    """All settled volumes, unordered, but those of some claims."""
+    """All settled volumes, unordered, except those of some claims."""
     dialect = dialect_of(connection.engine)
     return dialect.run(connection, _settled_outlines(dialect), {"claims": dialect.named(but_of)})
 
@@ -134,9 +135,9 @@ def _outlines(dialect: Dialect, rest: ColumnElement[str]) -> Select[Any]:
 
 
 def load_but_outlined(connection: Connection, *, claims: Collection[str] | None) -> StoredWorld:
-    """All objects and open bindings but the free volumes, and the settled ones with their claims.
+    """All objects and open bindings except free volumes, and except settled volumes with their claims.
 
-    Those of these claims are loaded; None: every settled one is.
+    Settled volumes of these claims are loaded; None: all settled ones are.
     """
     if claims is None:
         return load_world(connection, only={"volume": not_(FREE)})

@@ -162,8 +162,8 @@ def _row_of(manifest: Manifest, out: Path) -> tuple[object, ...]:
 
 # The whole history, from archived files: the proof of a base.
 
-NOT_ARCHIVED = "it is not what the archives say"
-NOT_SAID = "an archive holds it redacted, and the log says nothing of that"
+NOT_ARCHIVED = "it differs from the archives"
+NOT_SAID = "an archive holds it redacted, and the log has no record of the redaction"
 TOO_SHORT = (
     "the archives end before it and the store begins after position {base}: give the file that is missing too"
 )
@@ -171,18 +171,18 @@ TOO_SHORT = (
 
 @dataclass(slots=True)
 class Proof:
-    """What the archives prove of a store's base."""
+    """The proof of a store's base by the archives."""
 
     folded: Folded = field(default_factory=Folded)
-    """The states of all streams there."""
+    """The states of all streams at the base."""
     noted: dict[int, bytes] = field(default_factory=dict)
-    """Hashes of the requested positions, as far as they are not behind the base."""
+    """Hashes of the requested positions up to the base."""
     end: Manifest | None = None
-    """Of the last file, which may reach beyond the base: an interrupted archive has removed only a part."""
+    """Manifest of the last file. It may reach beyond the base: an interrupted archive has removed only a part."""
     redacted: dict[int, bytes] = field(default_factory=dict)
     """Seals of redacted events in the files, as the files themselves record."""
     sealed: dict[int, bytes] = field(default_factory=dict)
-    """The same from the log, as far as the files reach."""
+    """Seals from the log, as far as the files reach."""
 
 
 def fold_archives(
@@ -190,7 +190,7 @@ def fold_archives(
 ) -> Proof:
     """Fold files from the very first event to a position.
 
-    ExportError where they cannot be what was written, BrokenLogError where they do not reach that far.
+    ExportError where they differ from the files written, BrokenLogError where they do not reach that far.
     """
     chain, proof = LogFiles(files), Proof()
     events, wanted = chain.events(), sorted(set(noted))
@@ -244,7 +244,7 @@ def check_base(connection: Connection, base: Head, proof: Proof) -> Iterator[Fin
             key = f"{row.stream}@{row.version}"
             yield Finding(problem=NOT_ARCHIVED, table=tables.snapshots.name, key=key)
     for stream, version in left:
-        problem = "the archives have the state and the base has not"
+        problem = "the base lacks a state that the archives have"
         yield Finding(problem=problem, table=tables.snapshots.name, key=f"{stream}@{version}")
     if base.position > 0 and read_sum(connection) != sum_of(marks):
         yield Finding(problem=DAMAGED, table=tables.checkpoints.name, key=STATES)

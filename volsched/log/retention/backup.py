@@ -72,7 +72,7 @@ class Backup:
     base: Head
     taken_at: int
     rows: dict[str, int]
-    """Table → how many."""
+    """Table → the number of its rows."""
     columns: dict[str, list[str]]
     redacted: Seals = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Backup:
 
     @property
     def log(self) -> Manifest:
-        """The manifest of its events, as an export would write it."""
+        """The manifest of the backup's events, as an export would write it."""
         return Manifest(
             first=self.base.position + 1, last=self.head.position, before=self.base.hash, hash=self.head.hash,
             count=self.head.position - self.base.position, at=self.head.at, exported_at=self.taken_at,
@@ -249,7 +249,7 @@ def _reader(name: str, columns: list[str]) -> Any:
 
 
 def is_pristine(connection: Connection) -> bool:
-    """Nothing was ever written here: a backup may be restored into it."""
+    """Whether nothing was ever written here, so that a backup may be restored into it."""
     head = read_head(connection)
     if (head.position, head.hash) != (0, GENESIS):
         return False
@@ -266,14 +266,14 @@ def is_pristine(connection: Connection) -> bool:
 LEAP = 1 << 32
 """Added to epochs and fences: more than were ever issued after the backup."""
 NOT_EMPTY = (
-    "the store is not empty, and a backup becomes a store only where there is nothing to lose; name another "
-    "database with --db, or drop this one"
+    "the store is not empty, and a backup can be restored only into an empty one; name another database with "
+    "--db, or drop this one"
 )
-UNSAID = "the backup holds position {position} redacted, and its log says nothing of that"
+UNSAID = "the backup holds position {position} redacted, and its log has no record of the redaction"
 
 
 def restore(database: Database, lines: Iterable[str], *, progress: Progress | None = None) -> Backup:
-    """Turn an empty, migrated store into the backup's content; ExportError where the file was altered."""
+    """Restore the backup into an empty, migrated store; ExportError where the file was altered."""
     backup, rows = read_backup(lines)
     with database.write() as connection:
         lock_head(database, connection)

@@ -1,4 +1,4 @@
-"""What grows with the work and its limits; rows beside the log are deleted by age in small batches."""
+"""Expiry of rows beside the log, deleted by age in small batches; and a report of stored data and its limits."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class OldNotice(NamedTuple):
 
 
 def expire_commands(database: Database, *, before: int) -> int:
-    """Delete the results of idempotent commands; a key that comes again after that is a new command."""
+    """Delete the results of idempotent commands; after that, a repeated key is a new command."""
     kept = tables.commands
     with database.read() as connection:
         keys = list(connection.execute(select(kept.c.key).where(kept.c.at < before).limit(BATCH)).scalars())
@@ -63,7 +63,7 @@ def _delete(database: Database, table: Table, keys: Collection[str]) -> int:
     return len(keys)
 
 
-# What grows with the work, and its limits: the table of docs/retention.md, for this store.
+# Stored data that grows with the work, and its limits: the table of docs/retention.md, for this store.
 
 POLICY = "by retention apply --keep"
 BY_ITSELF = "expires by itself (VOLSCHED_{name}_TTL_SECONDS)"
@@ -75,7 +75,7 @@ class Retained:
     name: str
     rows: int
     oldest: int | None
-    """In microseconds; None where rows do not record it."""
+    """Time of the oldest row, in microseconds; None where rows do not record it."""
     kept: str
 
 

@@ -2,7 +2,7 @@
 
 The first line is the manifest: where the range begins and ends and the hashes there. Every other line is one event
 with its hash. So a file can be checked anywhere without a store, and its first line serves as an anchor of its
-store. Data is written as JSON, not as text in text: people read these files.
+store. Data is written as nested JSON, not as a JSON string, because people read these files.
 """
 
 import csv
@@ -118,7 +118,7 @@ def events_of(connection: Connection, manifest: Manifest, *, progress: Progress 
 
 
 def linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
-    """The events, as long as each is linked to the one before and they end at the manifest's last."""
+    """The events, checked: each is linked to the one before, and they end at the manifest's last."""
     position, previous, at = manifest.first - 1, manifest.before, manifest.at
     for position, event_ in enumerate(events, start=manifest.first):
         if event_.position != position:
@@ -175,13 +175,13 @@ def read_manifest(lines: Iterator[str]) -> Manifest:
 
 
 def other_format(given: object, wanted: str) -> ExportError:
-    """The file has another format than the command reads: often that of the neighbouring command."""
+    """The error for a file in another format than the command reads, often that of a related command."""
     remedy = f"give it to {_READ_BY[given]}" if isinstance(given, str) and given in _READ_BY else f"give {wanted}"
     return ExportError(f"line 1: the format is {given} and this command reads {wanted}; {remedy}")
 
 
 def read_events(lines: Iterator[str], manifest: Manifest) -> Iterator[Event]:
-    """The events after the manifest; ExportError at the first that cannot be what was exported."""
+    """The events after the manifest; ExportError at the first that differs from the exported one."""
     try:
         yield from linked((_parsed(line, number) for number, line in enumerate(lines, start=2)), manifest)
     except BrokenLogError as broken:

@@ -47,7 +47,7 @@ def check_closed(connection: Connection, base: Head, until: int, *, now: int, do
     if last.at > now - SETTLED_AFTER_US:
         raise StoreError(
             f"position {until} was written within the last {SETTLED_AFTER_US // 1_000_000} seconds, and a writer "
-            "or reader may still ask for it; give an earlier position, or wait"
+            "or reader may still need it; give an earlier position, or wait"
         )
     check_bindings(connection, until, done)
     _check_known(connection, base, until, done)
@@ -90,7 +90,7 @@ def _check_known(connection: Connection, base: Head, until: int, done: str) -> N
     for type_, schema, first in _unknown(connection, base, until):
         raise StoreError(
             f"position {first} holds {type_} of schema {schema}, which this program does not know, so it "
-            f"cannot tell what it led to; have it {done} by the newer volsched"
+            f"cannot tell its consequences; have it {done} by the newer volsched"
         )
 
 
