@@ -33,7 +33,7 @@ TABLE: list[tuple[str, str, str | None, bytes | str, int, str, str]] = [
     ("POST", NODES, JSON, "null", 400, "BadRequest", "into Go value of type struct"),
     ("POST", NODES, JSON, '"n1"', 400, "BadRequest", "into Go value of type struct"),
     ("POST", NODES, JSON, N1 + N1, 400, "BadRequest", "2 JSON values"),
-    ("POST", NODES, JSON, '{"a":1,"a":2}', 400, "BadRequest", "stands twice"),
+    ("POST", NODES, JSON, '{"a":1,"a":2}', 400, "BadRequest", "appears twice"),
     ("POST", NODES, JSON, b'{"metadata":{"name":"\xff"}}', 400, "BadRequest", "UTF-8"),
     ("POST", NODES, JSON, '{"metadata":{"name":"a\\u0000"}}', 400, "BadRequest", "NUL"),
     ("POST", NODES, JSON, '{"metadata":{"name":"n"},"x":1e999}', 400, "BadRequest", "finite"),

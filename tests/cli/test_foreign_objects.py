@@ -70,7 +70,7 @@ def test_of_an_object_that_stands_there_twice_the_later_version_counts(run: Run)
     asking = pod("db")
     asking["spec"]["nodeSelector"] = {"disk": "yes"}
     ran = run("explain", "pod", "db", "-f", "-", stdin=listed(at("9"), at("10", disk="yes"), at("8"), asking))
-    assert (ran.code, "2 that stand in the input twice" in ran.err) == (0, True)
+    assert (ran.code, "2 that appear in the input twice" in ran.err) == (0, True)
     other = at("9") | {"metadata": {"name": "n1", "uid": "u2"}}
     assert "stands in" in run("explain", "pod", "db", "-f", "-", stdin=listed(at("9"), other, asking)).err
 
@@ -93,7 +93,7 @@ def test_the_directory_of_a_support_dump_can_be_given_as_it_is(run: Run, tmp_pat
     ran = run("import", "-f", str(dump), "--db", str(tmp_path / "new.db"))
     assert ran.code == 0, ran.err
     assert SKIPPED in ran.err
-    assert "1 that stand in the input twice and 2 files without objects" in ran.err
+    assert "1 that appear in the input twice and 2 files without objects" in ran.err
     assert "Job" not in ran.err
     assert "1 Node, 1 PersistentVolume, 1 PersistentVolumeClaim, 1 Pod, 1 StorageClass" in ran.out
 

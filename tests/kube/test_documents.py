@@ -136,7 +136,7 @@ def test_whole_surrogate_pairs_in_json_are_one_character() -> None:
 
 def test_aliases_repeat_values_within_their_document() -> None:
     assert values("a: &x {b: 1}\nc: *x\nd: [*x]") == [{"a": {"b": 1}, "c": {"b": 1}, "d": [{"b": 1}]}]
-    assert "repeats nothing" in refusal("a: &x 1\n---\nb: *x")
+    assert "repeats no value" in refusal("a: &x 1\n---\nb: *x")
 
 
 def test_merge_keys_fill_what_the_mapping_does_not_say() -> None:
@@ -156,8 +156,8 @@ def test_merging_something_else_than_mappings_is_refused() -> None:
 
 
 def test_an_alias_inside_what_it_repeats_is_refused() -> None:
-    assert "stands inside what it repeats" in refusal("&a [*a]")
-    assert "stands inside what it repeats" in refusal("x: &a 1\ny: &a {z: *a}")
+    assert "is inside the value that it repeats" in refusal("&a [*a]")
+    assert "is inside the value that it repeats" in refusal("x: &a 1\ny: &a {z: *a}")
 
 
 def test_aliases_that_multiply_are_refused_before_they_are_expanded() -> None:
@@ -219,10 +219,10 @@ def test_numbers_without_a_finite_short_value_are_refused(text: str, expected: s
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("a: 1\nb: {c: 1, c: 2}", ["b.c: stands twice"]),
-        ("8080: a\n'8080': b", ["8080: stands twice"]),
-        ("a: 1\na:", ["a: stands twice"]),
-        ('{"a": {"b": 1, "b": null}}', ['the key "b" stands twice']),
+        ("a: 1\nb: {c: 1, c: 2}", ["b.c: appears twice"]),
+        ("8080: a\n'8080': b", ["8080: appears twice"]),
+        ("a: 1\na:", ["a: appears twice"]),
+        ('{"a": {"b": 1, "b": null}}', ['the key "b" appears twice']),
         ("? [a]\n: b", ["a list is not a key"]),
         ("? ~\n: b", ["null is not a key"]),
         ("a: !!binary aGk=", ["a: the tag !!binary"]),
@@ -231,7 +231,7 @@ def test_numbers_without_a_finite_short_value_are_refused(text: str, expected: s
         ("a: !!set {b}", ["the tag !!set"]),
         ("a: !!timestamp 2026-11-16", ["the tag !!timestamp"]),
         ("a: !!str [x]", ["the tag !!str"]),
-        ("a: !!int x", ['a: "x" is not what its tag']),
+        ("a: !!int x", ['a: "x" does not match its tag']),
         ("a: b: c", ["document 1", "not YAML: line 1, column 5"]),
         ("a: 1\n---\nb: [", ["document 2", "not YAML: line"]),
         ("\ta: 1", ["not YAML"]),
@@ -267,4 +267,4 @@ def test_many_merged_or_repeated_keys_take_linear_time() -> None:
     (value,) = values(f"<<: [{merged}]")
     assert len(value) == 20_000  # type: ignore[arg-type]
     keys = ", ".join(f'"k{n}": 1' for n in range(20_000))
-    assert '"k19999" stands twice' in refusal(f'{{{keys}, "k19999": 2}}')
+    assert '"k19999" appears twice' in refusal(f'{{{keys}, "k19999": 2}}')

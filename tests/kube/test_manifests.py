@@ -152,7 +152,7 @@ def test_the_same_object_twice_names_both_places() -> None:
     with pytest.raises(ManifestError) as caught:
         load(sample("Pod"), sample("Namespace"), listed)
     assert str(caught.value) == (
-        'in.json: document 3: item 2: Pod "one": metadata.name: stands in the input twice, '
+        'in.json: document 3: item 2: Pod "one": metadata.name: is in the input twice, '
         "first at in.json: document 1; remove one of the two"
     )
 
@@ -163,7 +163,7 @@ def test_one_name_in_two_namespaces_or_kinds_is_no_repetition() -> None:
 
 def test_an_explicit_default_namespace_is_the_same_key() -> None:
     (problem,) = problems(sample("Pod"), changed(sample("Pod"), "metadata/namespace", "default"))
-    assert "stands in the input twice" in problem
+    assert "is in the input twice" in problem
 
 
 # --- wrong types ----------------------------------------------------------------------------------------

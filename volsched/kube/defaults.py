@@ -1,4 +1,4 @@
-"""Defaults that the API server fills into a manifest, as far as they decide anything here.
+"""Defaults that the API server fills into a manifest, as far as the rules here read them.
 
 Pure: the given manifest is never changed, and a value that is not a mapping is left for the checks to refuse.
 """
@@ -62,7 +62,7 @@ def with_defaults(kind: Kind, manifest: Manifest) -> dict[str, Any]:
 
 
 def _named_by_label(namespace: dict[str, Any]) -> dict[str, Any]:
-    """Selectors find a namespace by its name through this label."""
+    """Adds the label by which selectors find a namespace by name."""
     metadata = namespace.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     at = ("metadata", "labels", NAMESPACE_NAME_LABEL)
@@ -92,8 +92,8 @@ def _filled(
 
 
 def _with_data_source(claim: dict[str, Any]) -> dict[str, Any]:
-    """Two fields with the same meaning: each is copied from the other, except for a source of another namespace.
-    The older one is dropped where it names a kind that it does not support."""
+    """`dataSource` and `dataSourceRef` mean the same: each is copied from the other, except for a source in
+    another namespace. The older one is dropped where it names a kind that it does not support."""
     spec = claim.get("spec")
     if not isinstance(spec, dict):
         return claim

@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # Every command shows text, and few know what a volume is.
+    # Every command shows text, and few load the values of volumes.
     from volsched.kube.selectors import LabelSelector, Requirement, TopologyTerm
     from volsched.kube.storage import Volume
 
 # Foreign text, made safe for a terminal or a spreadsheet.
 #
-# Names, messages and reasons come from any writer of objects; a terminal would obey the escape sequences in them,
-# and a spreadsheet would compute a cell that begins like a formula.
+# Names, messages and reasons come from any writer of objects; a terminal would execute the escape sequences in
+# them, and a spreadsheet would evaluate a cell that begins like a formula.
 
 _UNPRINTABLE = re.compile(
     "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tab and newline
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of what follows
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, except tab and newline
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of the following text
     "\u2028\u2029"  # break lines
-    "\u00ad\u180e\u200b-\u200d\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # are not seen
+    "\u00ad\u180e\u200b-\u200d\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # are invisible
     "]"
 )
-# Full-width signs too: some spreadsheets take them for the others.
+# Full-width signs too: some spreadsheets treat them like the ASCII ones.
 _FORMULA = re.compile(r"^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"^[+-]?[0-9.,:eE+-]*$")
 
@@ -38,12 +38,12 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def is_visible(text: str) -> bool:
-    """Whether all of it is shown as it is."""
+    """Whether the text is shown unchanged."""
     return _UNPRINTABLE.search(text) is None
 
 
 def one_line(text: str) -> str:
-    """The text as a cell or an entry of a list: its further lines must not look like other entries."""
+    """The text on one line, for a table cell or a list entry: further lines would look like other entries."""
     return " ".join(text.splitlines())
 
 

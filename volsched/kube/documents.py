@@ -1,7 +1,7 @@
 """Bytes to plain values: the YAML or JSON of a manifest, safe against hostile input.
 
 Nulls are dropped from mappings, because a stored merge patch reads null as "remove". A null inside a list is left
-for the caller, which can name the object that holds it.
+to the caller, which can name the object that holds it.
 """
 
 import codecs
@@ -91,7 +91,7 @@ def null_items(value: Any) -> list[Path]:
 
 
 def _holds_null(value: Any) -> bool:
-    """The common answer, no, without the cost of collecting every path."""
+    """A quick check: the answer is usually no, without the cost of collecting every path."""
     waiting = [value]
     while waiting:
         holder = waiting.pop()
@@ -200,7 +200,7 @@ def _checked_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = value_text(_first_repeated(pairs))
-        raise UnfitError(f"the key {twice} stands twice in one mapping; remove one of the two")
+        raise UnfitError(f"the key {twice} appears twice in one mapping; remove one of the two")
     return mapping
 
 
@@ -217,7 +217,7 @@ def _first_repeated(pairs: list[tuple[str, Any]]) -> str:
         if key in met:
             return key
         met.add(key)
-    raise AssertionError("every key stands once")
+    raise AssertionError("every key appears once")
 
 
 def _check_texts(value: Any) -> None:
@@ -233,14 +233,15 @@ def _check_texts(value: Any) -> None:
             waiting.extend(item)
 
 
-# What Helm prints of a release (`helm install --dry-run`, `helm get all`): its manifest between a head and notes.
+# Helm's output for a release (`helm install --dry-run`, `helm get all`): its manifest between a head and notes.
 #
-# The manifest is what Helm would apply. Hooks are not: they run and go, and notes are prose that need not be YAML.
+# Only the manifest is read: hooks are temporary, and notes are prose that need not be YAML.
 
 
 _HEAD = re.compile(rb"^NAME: ", re.MULTILINE)
 _HEAD_BYTES = 1000
-"""`helm upgrade` greets before the head; a manifest of our own that has such a line is no release."""
+"""The head must begin within these bytes: `helm upgrade` prints a greeting first, and a plain manifest may contain
+such a line later on."""
 _MANIFEST = re.compile(rb"^MANIFEST:[ \t]*\r?$", re.MULTILINE)
 _NOTES = re.compile(rb"^NOTES:[ \t]*\r?$", re.MULTILINE)
 _NAMESPACE = re.compile(rb"^NAMESPACE: (\S+)", re.MULTILINE)
@@ -250,13 +251,13 @@ _OTHER_LINE = re.compile(rb"^(?!---).+$", re.MULTILINE)
 @dataclass(frozen=True, slots=True)
 class HelmRelease:
     manifest: bytes
-    """With every line at its place in the input, so that an error names the right one."""
+    """The manifest with every line at its place in the input, so that errors name the right line."""
     namespace: str
-    """Where Helm would put objects that name none."""
+    """The namespace that Helm would give to objects without one."""
 
 
 def helm_release(data: bytes) -> HelmRelease | None:
-    """None where the input is not what Helm prints of a release."""
+    """The release in Helm's output; None where the input is no such output."""
     head = _HEAD.search(data, 0, _HEAD_BYTES)
     begin = _MANIFEST.search(data, head.end()) if head else None
     if head is None or begin is None:

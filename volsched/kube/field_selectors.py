@@ -10,7 +10,7 @@ _ESCAPE = re.compile(r"\\(.)")
 
 
 class FieldSelectorError(ValueError):
-    """It cannot be parsed; the message says from where on."""
+    """The selector cannot be parsed; the message quotes the part that is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ FieldSelector = tuple[FieldTerm, ...]
 
 
 def field_terms(text: str) -> FieldSelector:
-    """All of them must hold."""
+    """The terms of a selector; all of them must hold."""
     terms: list[FieldTerm] = []
     place = 0
     while place < len(text):

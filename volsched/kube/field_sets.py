@@ -24,18 +24,18 @@ class UntypedError(Exception):
 
 
 class FieldStep(NamedTuple):
-    """A part of a value that has parts."""
+    """One part of a structured value, and its step in a path."""
 
     name: str
     value: Any
     type: str
     topology: Topology
     listed: bool
-    """An item of a list, or an entry of a mapping with any keys: its presence is a fact of its own."""
+    """An item of a list, or an entry of a mapping with any keys: its presence is owned separately."""
 
 
 def steps(value: Any, type_: str, topology: Topology) -> list[FieldStep] | None:
-    """None where the value is one value. Raises UntypedError."""
+    """The parts of a value; None where it is compared as one value. Raises UntypedError."""
     if isinstance(value, dict) and topology != ATOMIC and type_ not in ATOMIC_TYPES:
         return list(_fields(value, type_))
     if isinstance(value, list) and topology == SET:
@@ -100,7 +100,7 @@ def _refuse_twins(parts: Iterable[FieldStep], at: FieldPath) -> None:
 
 class FieldChanges(NamedTuple):
     changed: FieldSet
-    """Added, or with another value."""
+    """Fields that were added or have another value."""
     removed: FieldSet
 
 
@@ -144,7 +144,7 @@ def _all(part: FieldStep, at: FieldPath) -> Iterator[FieldPath]:
 
 
 def _lenient(value: Any, type_: str, topology: Topology) -> list[FieldStep] | None:
-    """For stored objects: a newer program may have written unknown fields."""
+    """`steps` for stored objects, in which a newer program may have written unknown fields."""
     try:
         return steps(value, type_, topology)
     except UntypedError:
@@ -152,7 +152,7 @@ def _lenient(value: Any, type_: str, topology: Topology) -> list[FieldStep] | No
 
 
 def holders(fields: Iterable[FieldPath]) -> FieldSet:
-    """Every path that has one of the fields below it."""
+    """Every path that is a prefix of one of the fields."""
     return frozenset(path[:depth] for path in fields for depth in range(1, len(path)))
 
 
@@ -183,7 +183,7 @@ def from_fields_v1(tree: Mapping[str, Any], at: FieldPath = ()) -> FieldSet:
 
 
 def path_text(path: FieldPath) -> str:
-    """As Kubernetes shows it: `.spec.containers[name="main"].image`."""
+    """The path as Kubernetes shows it: `.spec.containers[name="main"].image`."""
     return "".join(map(_step_text, path))
 
 

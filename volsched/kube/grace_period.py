@@ -1,6 +1,6 @@
-"""The grace period of a deleted pod: only a pod with a node is waited for.
+"""The grace period of a deleted pod: only a pod with a node has one.
 
-Until then the pod exists, with the time of its end; then its node agent deletes it finally.
+Until it ends, the pod exists with a `deletionTimestamp`; then its node agent deletes it.
 Objects of other kinds have no grace period: they are deleted at once, or with their last finalizer.
 """
 
@@ -11,7 +11,7 @@ from volsched.kube.manifest import Manifest, metadata, spec, status
 from volsched.kube.workloads import TERMINATED
 
 DEFAULT_SECONDS = 30
-"""For a pod without a grace period of its own."""
+"""The grace period of a pod that does not set one."""
 
 
 def grace_seconds(pod: Manifest, requested: int | None) -> int:

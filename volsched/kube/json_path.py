@@ -1,7 +1,7 @@
-"""JSONPath as kubectl has it: templates for `-o jsonpath=`, and single paths for sorting and for columns.
+"""JSONPath as in kubectl: templates for `-o jsonpath=`, and single paths for sorting and for columns.
 
 `{.items[*].metadata.name}`, `{range .items[*]}{.metadata.name}{"\\n"}{end}`, `[0]`, `[-1]`, `[0:2]`, `['a','b']`,
-`..name`, `[?(@.type=="Ready")]`. What a document does not have is empty, as in kubectl.
+`..name`, `[?(@.type=="Ready")]`. A missing value is empty, as in kubectl.
 """
 
 import json
@@ -38,7 +38,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class JsonPathError(ValueError):
-    """It is no path or template; the message says where it ends to be one, and how one looks."""
+    """The text is not a path or template; the message names the wrong part and gives an example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _unquoted(word: str) -> str:
     try:
         return str(json.loads(text))
     except ValueError:
-        raise JsonPathError(f'{word[:80]} is no string; write {{"\\n"}}') from None
+        raise JsonPathError(f'{word[:80]} is not a string; write {{"\\n"}}') from None
 
 
 def _path(text: str) -> Path:
@@ -150,7 +150,7 @@ def _path(text: str) -> Path:
             if rest.strip() in ("", "."):
                 break
             raise JsonPathError(
-                f'"{text[:80]}" is no path from "{rest[:20]}" on; write one such as .spec.claimRef.name, '
+                f'"{text[:80]}" is not a path from "{rest[:20]}" on; write one such as .spec.claimRef.name, '
                 "[0], [*] or ['a.b/c']"
             )
         steps.append(_step(match))
@@ -217,7 +217,7 @@ def _below(name: str) -> Step:
 def _chosen(test: str) -> Step:
     match = _TEST.fullmatch(test)
     if match is None:
-        raise JsonPathError(f'"{test[:80]}" is no test; write [?(@.type=="Ready")]')
+        raise JsonPathError(f'"{test[:80]}" is not a filter; write [?(@.type=="Ready")]')
     path = _path(match["path"])
     wanted = _compared_value(match["value"])
     compare = _COMPARE[match["operator"]] if match["operator"] else None

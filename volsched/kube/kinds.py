@@ -1,6 +1,6 @@
-"""The kinds that volsched knows, some of them only stored, and the one way from a manifest to a value.
+"""The kinds that volsched knows, some of them only stored, and how a manifest becomes a value.
 
-A kind names the class of its values and loads it on use: commands know all kinds, and read values of few.
+A kind names the class of its values and loads it on first use: a command needs all kinds, but values of few.
 """
 
 from collections.abc import Mapping

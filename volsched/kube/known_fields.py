@@ -1,4 +1,4 @@
-"""The fields of a kind and their types: what is refused or warned about, and the keys that lists are merged by.
+"""The fields of a kind and their types, for refusing or warning about fields, and the keys that merge lists.
 
 `fields.json` holds Kubernetes' own types, taken from its official client (`tests/api/field_types.py`). The rules
 read far fewer fields; an object keeps them all.
@@ -21,7 +21,7 @@ _OURS = {
     "V1PodStatus": {"admittedBy": "string"},
     "V1StorageClass": {"bindingMode": "string"},
 }
-"""Fields that Kubernetes does not have, or not any more."""
+"""Fields that Kubernetes does not have, or no longer has."""
 _PLAIN = frozenset({"string", "int", "number", "bool", "any"})
 _HELD: Mapping[str, Any] = {"string": str, "int": int, "number": (int, float), "bool": bool, "[": list}
 """Type, or its prefix → the accepted Python types. All others are mappings."""
@@ -58,7 +58,7 @@ _INT64_FIELDS = frozenset(
 _GO = {"string": "string", "int": "int32", "number": "float64", "bool": "bool", "any": "interface {}"}
 
 ALIKE = 0.7
-"""How like a known field a misspelt one must be, of 1, to be taken for it."""
+"""The least similarity, up to 1, at which an unknown field counts as a misspelt known one."""
 LEVELS_SEARCHED = 3
 
 Types = Mapping[str, Mapping[str, str]]
@@ -85,14 +85,14 @@ def all_types() -> Types:
 
 
 def item_type(type_: str) -> str:
-    """Of a list `[T]` or a mapping `{T}`."""
+    """The type of the items of a list `[T]` or a mapping `{T}`."""
     return type_[1:-1]
 
 
 def wrong_types(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:
     """Fields with values of the wrong type, in the words of Kubernetes' decoder.
 
-    Most of them are not read before they are shown, or used by a client that trusts an admitted object.
+    The rules read few fields, so most wrong types would show only in output, or in a client that trusts them.
     """
     return list(_wrong(manifest, type_of(kind), (), ""))
 
@@ -130,7 +130,7 @@ def _wrong(value: Any, type_: str, at: Path, holder: str) -> Iterator[str]:
         amounts = bool(at) and at[-1] in _AMOUNT_LISTS
         for key, item in value.items():
             below = item_type(type_) if type_.startswith("{") else (fields or {}).get(key, "any")
-            # Most fields are texts where texts belong, and creating objects in bulk spends time here.
+            # A fast path: most fields are correct strings, and bulk creation spends time here.
             if type(item) is str and below == "string" and not amounts and key not in _AMOUNTS:
                 continue
             yield from _wrong(item, below, (*at, key), type_ if fields else holder)
@@ -159,7 +159,7 @@ def unknown_fields(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def unknown_field_hints(kind: Kind, manifest: Mapping[str, Any]) -> dict[str, str | None]:
-    """The same, each with the field that was probably meant: one that is called alike, or so elsewhere."""
+    """`unknown_fields`, each with the field that was probably meant: a similar name, or the same one elsewhere."""
     return {field_name(path): _nearest(kind, path, names) for path, names in _unknown(manifest, type_of(kind), ())}
 
 
@@ -178,7 +178,7 @@ def _nearest(kind: Kind, path: Path, names: Mapping[str, str]) -> str | None:
 
 
 def _elsewhere(kind: Kind, wanted: str) -> str | None:
-    """The place of a field of that very name, the nearest to the top first; lists are not looked into."""
+    """The path of a field with exactly this name, nearest to the top; lists are not searched."""
     level: list[tuple[Path, str]] = [((), type_of(kind))]
     for _ in range(LEVELS_SEARCHED):
         fields = [((*at, name), type_) for at, above in level for name, type_ in (fields_of(above) or {}).items()]
@@ -190,7 +190,7 @@ def _elsewhere(kind: Kind, wanted: str) -> str | None:
 
 
 def _unknown(value: Any, type_: str, at: Path) -> Iterator[tuple[Path, Mapping[str, str]]]:
-    """Places, each with the fields that there are beside it."""
+    """Paths of unknown fields, each with the known fields of the same mapping."""
     if type_ in _PLAIN:
         return
     if isinstance(value, list) and type_.startswith("["):

@@ -1,4 +1,4 @@
-"""Accessors of manifests: spec, status, metadata, how volume and claim point at each other, the dirty rule."""
+"""Accessors of manifests: spec, status, metadata, the references between volume and claim, the dirty rule."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLE
 from volsched.kube.selectors import NodeSelector, node_selector_matches
 
 if TYPE_CHECKING:
-    # Who looks at manifests does not load the values.
+    # Code that only reads manifests does not load the values.
     from pydantic import TypeAdapter
 
     from volsched.kube.storage import Claim, Volume
     from volsched.kube.workloads import Node
 
-# A missing or malformed part reads as empty: foreign objects are read as they are. The three parts are read a
-# hundred times for a pod that is bound, so they do without a call in between.
+# A missing or malformed part reads as empty, because foreign objects are not validated. The three parts are read a
+# hundred times per bound pod, so their accessors avoid a further call.
 
 Manifest = Mapping[str, Any]
 
@@ -43,7 +43,7 @@ def annotations(manifest: Manifest) -> Manifest:
 
 
 def _part(manifest: Manifest, name: str) -> Manifest:
-    """Empty where it is missing or malformed: foreign objects are read as they are."""
+    """The part; empty where it is missing or malformed, because foreign objects are not validated."""
     found = manifest.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -57,7 +57,7 @@ def is_being_deleted(manifest: Manifest) -> bool:
 
 
 def claim_is_bound(claim: Manifest) -> bool:
-    """As the scheduler sees it: the phase is not consulted."""
+    """Whether the claim is bound, as the scheduler sees it: the phase is not consulted."""
     return bool(spec(claim).get("volumeName")) and BIND_COMPLETED in annotations(claim)
 
 
@@ -109,7 +109,7 @@ def is_bound_to(volume: "Volume", claim: "Claim") -> bool:
 
 
 def names_claim(volume: Manifest, claim: str, claim_uid: str) -> bool:
-    """The same for a volume that is not parsed: its claimRef names the claim, by this uid or without one."""
+    """`is_bound_to` for an unparsed volume: its claimRef names the claim, with this uid or without one."""
     ref = claim_of(volume) or {}
     return f"{ref.get('namespace')}/{ref.get('name')}" == claim and ref.get("uid", "") in ("", claim_uid)
 
@@ -119,9 +119,9 @@ BINDING_MARKS = (BOUND_BY_CONTROLLER, BINDING_STAMP)
 
 
 def reservation_of(volume: Manifest) -> Manifest | None:
-    """The claimRef that is left when the volume is unbound.
+    """The claimRef that remains when the volume is unbound.
 
-    A volume that the system bound becomes free; one that a user reserved stays so, for any claim of that name.
+    A volume that the system bound becomes free; one that a user reserved stays reserved for the claim's name.
     """
     reference = claim_of(volume)
     if reference is None or BOUND_BY_CONTROLLER in annotations(volume):
@@ -183,7 +183,7 @@ DIRTY = "Dirty"
 
 
 def may_hold_data(data_state: str | None, *, bound: bool) -> bool:
-    """A bound claim may, unless it is known to be clean; an unbound one only where it is known to be dirty."""
+    """A bound claim may hold data unless it is known to be clean, an unbound one only if known to be dirty."""
     return data_state != CLEAN if bound else data_state == DIRTY
 
 

@@ -1,7 +1,7 @@
-"""Manifests in and out: every object of an input, defaulted, read and checked, or every problem it has.
+"""Reads manifests: every object of an input, defaulted, parsed and checked, or all problems of the input.
 
-There is no partial answer. One wrong object refuses the whole input, and the error names all of them with all that
-is wrong, so that a user repairs a file once and not once per defect.
+There is no partial result. One wrong object refuses the whole input, and the error lists all defects of all
+objects, so that a user repairs a file once and not once per defect.
 """
 
 import difflib
@@ -29,9 +29,9 @@ _TYPED_LISTS = {f"{name}{_LIST}": kind for name, kind in KINDS.items()}
 
 KINDS_SHOWN = 5
 TOLD_EVERY = 100
-"""Objects between two words about progress."""
+"""Objects between two calls of `progress`."""
 SLIP = 0.85
-"""How like one of our kinds a word must be, of 1, to be a misspelt one."""
+"""The least similarity, up to 1, at which a word counts as a misspelt kind."""
 _KNOWN = ", ".join(KINDS)
 _NULL_ITEM = "is null inside a list; remove the entry or write its value"
 _NOT_AN_OBJECT = "is not an object; write a mapping with apiVersion, kind and metadata"
@@ -74,14 +74,14 @@ class UnknownFields(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A candidate with all that is wrong with it."""
+    """A candidate with all its defects."""
 
     candidate: _Candidate
     manifest: Manifest
     defects: Sequence[Defect | FieldError]
 
     def problems(self, unknown: UnknownFields) -> Iterator[Problem]:
-        """A field that the kind does not have comes first: what else is wrong follows from it mostly."""
+        """Unknown fields come first: the other defects mostly follow from them."""
         kind = self.candidate.kind
         told = unknown is UnknownFields.OF_ALL or (unknown is UnknownFields.OF_REFUSED and self.defects)
         hints = unknown_field_hints(kind, self.manifest) if kind and told else {}
@@ -91,17 +91,17 @@ class _Judged:
 
 @dataclass(slots=True)
 class Skipped:
-    """What a dump of a cluster holds beside the objects that we know, and is passed over."""
+    """The parts of a cluster dump that are skipped, because they are no objects that we know."""
 
     in_directory: bool = False
     """Files of a directory need not be manifests at all."""
     kinds: Counter[str] = field(default_factory=Counter)
     repeated: int = 0
     strays: list[str] = field(default_factory=list)
-    """Inputs that are no objects."""
+    """Inputs without objects."""
 
     def __str__(self) -> str:
-        """One line; empty where nothing was."""
+        """A one-line summary; empty where nothing was skipped."""
         # A list of a foreign kind may be empty.
         kinds = +self.kinds
         most = [f"{count} {kind}" for kind, count in kinds.most_common(KINDS_SHOWN)]
@@ -111,7 +111,7 @@ class Skipped:
             f"{counted(foreign, 'object')} of kinds that volsched does not know ({', '.join(most + more)})"
             if foreign
             else "",
-            f"{self.repeated} that stand in the input twice" if self.repeated else "",
+            f"{self.repeated} that appear in the input twice" if self.repeated else "",
             f"{counted(strays, 'file')} without objects ({self.strays[0]}{', …' if self.strays[1:] else ''})"
             if self.strays
             else "",
@@ -121,8 +121,8 @@ class Skipped:
 
 
 def newest(loaded: Iterable[Loaded], skipped: Skipped) -> list[Loaded]:
-    """Each object once. Dumps hold some twice, as `kubectl get all,pods` does: the later version counts. Two
-    without a common uid were not dumped but written, of which the caller has to say something.
+    """Each object once. Dumps hold some twice, such as those of `kubectl get all,pods`: the later version counts.
+    Two objects without a common uid were written by hand: both are returned, and the caller must report them.
     """
     places: dict[tuple[str, str], int] = {}
     kept: list[Loaded] = []
@@ -138,7 +138,7 @@ def newest(loaded: Iterable[Loaded], skipped: Skipped) -> list[Loaded]:
 
 
 def _is_same(one: Loaded, other: Loaded) -> bool:
-    """Velero writes each object once more, under its preferred version: the same to the last field."""
+    """One uid, or equal in every field: Velero writes each object again under its preferred version."""
     uid = one.value.meta.uid
     return (bool(uid) and uid == other.value.meta.uid) or one.manifest == other.manifest
 
@@ -186,7 +186,7 @@ def load_manifests(
             continue
         raw = _within(candidate, (release.namespace if release else "") or namespace)
         manifest, value, defects = read_manifest(candidate.kind, raw)
-        # As at every door, an object is judged only when it can be read.
+        # As for all writers, an object is checked only if it can be read.
         errors: list[Defect | FieldError] = [
             *candidate.defects,
             *(defects or creation_errors(candidate.kind, manifest)),
@@ -202,7 +202,7 @@ def load_manifests(
 
 
 def _within(candidate: _Candidate, namespace: str) -> Any:
-    """The object in the namespace of its release, where it names none."""
+    """The object; in the namespace of its release if it names none."""
     meta = candidate.raw.get("metadata")
     if candidate.kind is None or not candidate.kind.namespaced or not namespace or not isinstance(meta, dict):
         return candidate.raw
@@ -218,7 +218,7 @@ def read_manifest(kind: Kind, raw: Manifest) -> tuple[dict[str, Any], Object | N
         *(Defect(path, _NULL_ITEM) for path in nulls),
         *(it for it in reading.defects if it.path not in nulls),
     ]
-    # Types that no value of ours reads: templates, and what is only kept.
+    # Also the types of fields that no value reads: templates, and fields that are only stored.
     return manifest, reading.value, defects or [Defect((), why) for why in wrong_types(kind, manifest)]
 
 
@@ -231,7 +231,7 @@ def dump_manifests(manifests: Iterable[Manifest]) -> str:
 
 
 def _candidates(raw: Any, place: Place, *, implied: Kind | None) -> Iterator[_Candidate]:
-    """The objects that a document, or an item of a list, stands for; lists may hold lists."""
+    """The objects in a document or an item of a list; lists may hold lists."""
     if not isinstance(raw, dict):
         yield _Candidate(place, raw, None, (Defect((), _NOT_AN_OBJECT, value_text(raw)),))
         return
@@ -258,7 +258,7 @@ def _list_candidates(raw: dict[str, Any], place: Place, implied: Kind | None) ->
         yield from _candidates(item, inner, implied=implied)
 
 
-# --- what is not ours -----------------------------------------------------------------------------------
+# --- foreign objects ------------------------------------------------------------------------------------
 
 
 def _is_skipped(candidate: _Candidate, skipped: Skipped) -> bool:
@@ -289,7 +289,7 @@ def _group(version: str) -> str:
     return version.partition("/")[0] if "/" in version else ""
 
 
-# --- which kind, which object ---------------------------------------------------------------------------
+# --- kind and identity ----------------------------------------------------------------------------------
 
 
 def _type_defects(raw: Manifest) -> Iterator[Defect]:
@@ -342,4 +342,4 @@ def _repeated(manifest: Manifest, place: Place, first: dict[str, Place]) -> Iter
     subject = f"{manifest['kind']} {_key(manifest)}"
     earlier = first.setdefault(subject, place)
     if earlier is not place:
-        yield Defect(("metadata", "name"), f"stands in the input twice, first at {earlier}; remove one of the two")
+        yield Defect(("metadata", "name"), f"is in the input twice, first at {earlier}; remove one of the two")

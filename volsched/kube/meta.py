@@ -16,7 +16,7 @@ DEFAULT_NAMESPACE = "default"
 #
 # Objects are declared once, as dataclasses; pydantic builds them straight from a manifest and reports every field
 # whose type is wrong. Content (is this a legal access mode?) is checked in `validation`, so that foreign objects
-# can be read whether they are legal or not.
+# can be read even if they are invalid.
 
 
 def at(*path: str) -> FieldInfo:
@@ -47,9 +47,9 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 ALPHA_SELECTED_NODES = ("volume.alpha.kubernetes.io/selected-node", "volume.alpha.kubernetes.io/selectedNode")
-"""The keys that provisioners of the alpha phase read, and the first design's spelling."""
+"""The keys that alpha provisioners read, and the spelling of the first design."""
 SELECTED_NODE_KEYS = (SELECTED_NODE, *ALPHA_SELECTED_NODES)
-"""The first one present counts."""
+"""The keys of the selected node; the first one present counts."""
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 ROLLBACK = "pv.kubernetes.io/rollback"
@@ -60,20 +60,20 @@ MIGRATED_TO = "pv.kubernetes.io/migrated-to"
 PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
 BINDING_STAMP = "volsched.io/binding"
 FENCE = "volsched.io/fence"
-"""Its value is new with every fence: only a write that changes something gives the object another version."""
+"""The annotation gets a new value with every fence, because only a write with a change raises the version."""
 SCHEDULER_NAME = "volsched"
 """The schedulerName of pods that are ours on every cluster."""
 DEFAULT_SCHEDULER = "default-scheduler"
 OUR_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 """Values of schedulerName that mean us, where the cluster is our own."""
 ATTACHED_SCHEDULERS = (SCHEDULER_NAME,)
-"""The same on a cluster that has a scheduler of its own."""
+"""Values of schedulerName that mean us on a cluster with its own scheduler."""
 CLUSTER_SCHEDULERS = ("", DEFAULT_SCHEDULER)
-"""Values that mean that scheduler of a cluster."""
+"""Values that mean a cluster's own scheduler."""
 GATE = "volsched.io/volumes"
 """A scheduling gate: the pod's own scheduler waits until we have bound its claims."""
 GAVE_UP = "volsched.io/gave-up"
-"""On a pod whose gate was removed though its claims are not bound: why."""
+"""Annotation of a pod whose gate was removed although its claims are not bound: the reason."""
 BIND_TIMEOUT_SECONDS = "volsched.io/bind-timeout-seconds"
 ON_FAILURE = "volsched.io/on-failure"
 DEFAULT_CLASS_KEYS = (
@@ -101,11 +101,11 @@ STABLE_LABELS = {
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
 }
 """The labels that were renamed when they became stable; a volume's affinity may follow them."""
-# Zone labels first, legacy before GA: the order in which the reference looks at them.
+# Zone labels first, legacy before GA: the order in which the reference reads them.
 TOPOLOGY_LABELS = (LEGACY_ZONE, LEGACY_REGION, ZONE, REGION)
 ZONE_SEPARATOR = "__"
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
-"""Every namespace has it, so that selectors can name one."""
+"""A label of every namespace, so that selectors can name one."""
 KEPT_METADATA = (
     "uid",
     "generation",
@@ -170,14 +170,14 @@ def without_bookkeeping(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def zone_of(labels: Mapping[str, Any]) -> str | None:
-    """The zone that labels name, by the name of now or of before 1.17, which old clusters still have.
+    """The zone in these labels, by the present label or the one before 1.17, which old clusters still have.
 
-    For people and reports. The rules compare labels by their keys, as the reference does.
+    For output only. The rules compare labels by their keys, as the reference does.
     """
     key = zone_key(labels)
     return None if key is None else str(labels[key])
 
 
 def zone_key(labels: Mapping[str, Any]) -> str | None:
-    """The label by which a node names its zone; a volume in that zone has to say it by the same one."""
+    """The key of the label with the node's zone; a volume in that zone must use the same key."""
     return next((key for key in (ZONE, LEGACY_ZONE) if labels.get(key)), None)

@@ -1,11 +1,11 @@
-"""Which strings Kubernetes accepts as names, label keys and values and annotation keys; what a uid looks like."""
+"""The strings that Kubernetes accepts as names, label keys, label values and annotation keys; and uids."""
 
 import re
 from functools import lru_cache
 from hashlib import blake2b
 from uuid import UUID
 
-# Each `*_problem` function returns None for a legal string, else a sentence that says what is legal.
+# Each `*_problem` function returns None for a legal string, else a description of the legal form.
 
 LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
@@ -53,7 +53,7 @@ def label_value_problem(text: str) -> str | None:
     return "must be empty or 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
 
 
-# Uids look like UUIDs wherever they come from: clients and other controllers parse them.
+# All uids have the form of UUIDs, because clients and other controllers parse them.
 
 
 def uid_of(id_: str) -> str:

@@ -15,9 +15,9 @@ from volsched.kube.storage import (
 )
 from volsched.kube.workloads import EventObject, Namespace, Node, Pod, PodDisruptionBudget, StatefulSet
 
-# Kinds that are stored as given: nothing here decides by them, but clients of the API do.
+# Kinds that are stored as given: no rule here reads them, but clients of the API do.
 #
-# Only their metadata is read. Each has a class of its own, because a value is identified by its class.
+# Only their metadata is read. Each has its own class, because a value is identified by its class.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

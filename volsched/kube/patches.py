@@ -30,7 +30,7 @@ def merged(target: Json, patch: Json) -> dict[str, Any]:
 
 
 def without_nulls(patch: Json) -> Json:
-    """The patch applied to nothing: the patch itself unless it holds a null, which is rare."""
+    """The patch applied to an empty object: the patch itself unless it holds a null, which is rare."""
     result: dict[str, Any] | None = None
     for key, value in patch.items():
         kept = without_nulls(value) if isinstance(value, dict) else value
@@ -96,7 +96,7 @@ def json_patched(target: Mapping[str, Any], operations: Any) -> Any:
                 document = _replaced(document, path, deepcopy(operation["value"]))
             case "test":
                 if not _same(_value_at(document, path), operation["value"]):
-                    raise DiffersError(f"operation {number}: the value at {operation['path']} is another one")
+                    raise DiffersError(f"operation {number}: the value at {operation['path']} differs")
             case "copy":
                 source_value = _value_at(document, _pointer(operation["from"]))
                 # Level by level: moves and copies may nest deeper than recursion can go.
@@ -125,7 +125,7 @@ def _checked(number: int, operation: Any) -> tuple[str, list[str]]:
         raise PatchError(f"operation {number} is not a mapping")
     op, path = operation.get("op"), operation.get("path")
     if op not in (*_WITH_VALUE, *_WITH_FROM, "remove"):
-        raise PatchError(f"operation {number}: op is none of add, remove, replace, move, copy, test")
+        raise PatchError(f"operation {number}: op is not one of add, remove, replace, move, copy, test")
     if not isinstance(path, str):
         raise PatchError(f"operation {number}: path is missing")
     if op in _WITH_VALUE and "value" not in operation:
@@ -148,7 +148,7 @@ def _value_at(document: Any, path: list[str]) -> Any:
 
 
 def _place(holder: Any, step: str, *, end: bool = False) -> Any:
-    """The place of a step in a mapping or a list; `end`: one behind the last is a place too."""
+    """The key or index of a step in a mapping or list; `end`: also the index after the last."""
     if isinstance(holder, dict):
         if step not in holder and not end:
             raise PatchError(f'there is nothing at "{step[:80]}"')
@@ -160,7 +160,7 @@ def _place(holder: Any, step: str, *, end: bool = False) -> Any:
         if not plain or int(step) > len(holder) - (0 if end else 1):
             raise PatchError(f'the list has no place "{step[:80]}"')
         return int(step)
-    raise PatchError(f'there is nothing at "{step[:80]}": what should hold it is a plain value')
+    raise PatchError(f'there is nothing at "{step[:80]}": its parent is a plain value')
 
 
 def _added(document: Any, path: list[str], value: Any) -> Any:
@@ -191,7 +191,7 @@ def _removed(document: Any, path: list[str]) -> tuple[Any, Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """JSON equality: true is not 1. It stops at a difference, and so costs no more than the patch's size."""
+    """JSON equality: true is not 1. Stops at the first difference, so the cost is bounded by the patch's size."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

@@ -1,8 +1,8 @@
-"""What kube-apiserver fills into a pod: clients compare and print these fields, and a pod of ours has them too.
+"""Defaults that kube-apiserver fills into a pod: clients compare and print these fields, so our pods need them.
 
 Pure: the given pod is never changed, and a value of a wrong type is left for the checks to refuse. Templates get
-no defaults: a pod gets them when it is created, and a StatefulSet that exists already would otherwise get a new
-revision, which restarts its pods.
+no defaults: a pod gets them when it is created, and an existing StatefulSet would otherwise get a new revision,
+which restarts its pods.
 """
 
 import re
@@ -30,7 +30,7 @@ _SPEC_TEXTS: Mapping[str, Any] = {
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
 }
-"""Plain strings of the API, in which the empty string equals absence; so in the next ones."""
+"""Plain strings of the API, in which the empty string equals absence, as in the next mappings."""
 _CONTAINER_TEXTS: Mapping[str, Any] = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
@@ -64,7 +64,7 @@ def with_pod_defaults(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def pull_policy(image: Any) -> str:
-    """The newest image is always looked for, an image of a certain version only where it is missing."""
+    """Always for the latest image, IfNotPresent for an image of a certain version."""
     named = _IMAGE.fullmatch(image) if isinstance(image, str) else None
     if named is None:
         return "IfNotPresent"
@@ -96,7 +96,7 @@ def with_kept_pull_policies(old: Mapping[str, Any], new: dict[str, Any]) -> dict
 
 
 def qos_class(spec: Mapping[str, Any]) -> str:
-    """How safe the pod is when memory is short, by its requests and limits of cpu and memory."""
+    """The pod's QoS class, from its requests and limits of cpu and memory."""
     own = spec.get("resources")
     holders = [spec] if isinstance(own, dict) and own else [it for name in CONTAINERS for it in _dicts(spec, name)]
     requests: dict[str, int] = {}
@@ -205,7 +205,7 @@ def _filled(
 
 
 def _is_silent(value: Any, silent: tuple[Any, ...]) -> bool:
-    """False is no 0 here."""
+    """Whether the value counts as absent; False is not taken for 0."""
     return value is None or (type(value) in (str, int) and value in silent)
 
 
@@ -229,7 +229,7 @@ def _dicts(holder: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _add_amounts(total: dict[str, int], resources: Any, name: str) -> set[str]:
-    """Adds the requests or limits of cpu and memory; answers which of them are above zero."""
+    """Adds the requests or limits of cpu and memory; returns the names of those above zero."""
     given = resources.get(name) if isinstance(resources, dict) else None
     if not isinstance(given, dict):
         return set()

@@ -1,4 +1,4 @@
-"""What is wrong with a manifest or document: its place, the remedy, and the size limits."""
+"""Defects of a manifest or document, with place and remedy; and the size limits of documents."""
 
 import json
 import math
@@ -12,17 +12,17 @@ from volsched.kube.quantity import INT64_MAX
 from volsched.kube.validation.field_errors import FieldError
 
 # A Defect knows its field but not its object, so that one check serves a claim, a pod's claim template and a
-# StatefulSet's alike. A Problem is a defect with its place, which is what a user reads.
+# StatefulSet's alike. A Problem is a defect with its place, as shown to the user.
 
 Path = tuple[str | int, ...]
 
 SHOWN_MAX = 80
-# A message may quote what the user wrote; this keeps a megabyte of label from becoming a megabyte of error.
+# A message may quote the input; this keeps a megabyte of label from becoming a megabyte of error.
 MESSAGE_MAX = 600
 
 
 def value_text(value: Any) -> str:
-    """A value as an error shows it: JSON, shortened, on one line; a filled collection only by its type."""
+    """A value as errors show it: JSON, shortened, on one line; a non-empty collection only by its type."""
     if isinstance(value, dict | list | tuple) and value:
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
@@ -46,13 +46,13 @@ def field_name(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One thing wrong with one field; the message reads on from the value seen, or from the field's name."""
+    """One defect of one field; the message continues the sentence after the value, or after the field's name."""
 
     path: Path
     message: str
     excerpt: str = ""
     aside: str = ""
-    """How the message continues. Among many problems that share it, one message has it."""
+    """A further part of the message; of many problems that share it, only one shows it."""
 
     @property
     def field(self) -> str:
@@ -89,7 +89,7 @@ class Problem:
 
 
 def problem_lines(problems: Iterable[Problem]) -> list[str]:
-    """A line each; a text that several share is printed with the first."""
+    """One line per problem; an aside that several share is printed with the first."""
     mentioned: set[str] = set()
     lines = []
     for problem in problems:
@@ -132,7 +132,7 @@ def _one_line(text: str) -> str:
 class ConfigurationError(Exception):
     """A configuration or a setting cannot be used: every mistake, with its field and the remedy.
 
-    It is here, not beside the rules of a configuration: a process that only reads the store's URL needs no rules.
+    It is defined here because a process that only reads the store's URL does not load the configuration's rules.
     """
 
     def __init__(self, problems: list[str]) -> None:
@@ -140,7 +140,7 @@ class ConfigurationError(Exception):
         self.problems = problems
 
 
-# How much a document may hold, in any format, and the error for exceeding it.
+# Size limits of documents in any format, and the error for exceeding them.
 
 BYTES_MAX = 256 * 2**20
 DEPTH_MAX = 64
@@ -151,7 +151,7 @@ REPEATED_MAX = 100_000
 ITEMS_MAX = 2**15
 """Items of a list, or keys of a mapping, in one object: far beyond what any controller writes."""
 OBJECT_BYTES_MAX = 3 * 2**19
-"""Of one stored object, as JSON: etcd's limit of a request, 1.5 MiB."""
+"""The largest stored object, as JSON: etcd's limit of a request, 1.5 MiB."""
 _HOLDERS = (dict, list)
 
 
@@ -168,7 +168,7 @@ def too_deep(path: Path = ()) -> UnfitError:
 
 
 def is_deeper(value: Any, most: int) -> bool:
-    """Level by level, because a whole dump passes through here and its levels are few."""
+    """Whether a value is nested deeper than `most`; goes by level, because even a large dump has few levels."""
     level = [value] if isinstance(value, _HOLDERS) else []
     for _ in range(most):
         level = [
@@ -183,7 +183,7 @@ def is_deeper(value: Any, most: int) -> bool:
 
 
 def holds_more(value: Any, most: int) -> bool:
-    """Whether it holds more values than that, counting no further than necessary."""
+    """Whether it holds more than `most` values; stops counting there."""
     waiting, known = [value], 1
     while waiting and known <= most:
         holder = waiting.pop()
@@ -195,7 +195,7 @@ def holds_more(value: Any, most: int) -> bool:
 
 
 def longest(value: Any) -> int:
-    """How many items the longest list or mapping holds."""
+    """The number of items of the longest list or mapping."""
     most, waiting = 0, [value] if isinstance(value, _HOLDERS) else []
     while waiting:
         holder = waiting.pop()
@@ -218,7 +218,7 @@ def excess(manifest: Any, before: Any = None) -> str | None:
         )
     size = json_bytes(manifest)
     if size <= 2 * ITEMS_MAX:
-        # Every item takes two bytes at least, so no list can be too long either.
+        # Every item takes at least two bytes, so no list can be too long either.
         return None
     if size > OBJECT_BYTES_MAX and size > json_bytes(before):
         return f"is {size} bytes long; at most {OBJECT_BYTES_MAX} are kept"
@@ -244,9 +244,7 @@ def whole_number(text: str, base: int = 10) -> int:
         )
     number = int(text, base)
     if abs(number) > INT64_MAX:
-        raise UnfitError(
-            "is an integer beyond 64 bits, which nothing downstream keeps; put it in quotes", excerpt=text
-        )
+        raise UnfitError("is an integer beyond 64 bits, which cannot be stored; put it in quotes", excerpt=text)
     return number
 
 

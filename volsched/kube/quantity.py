@@ -10,7 +10,7 @@ from functools import lru_cache, total_ordering
 
 NANO = 10**9
 INT64_MAX = 2**63 - 1
-# Longer input, or a larger exponent, is refused: no real size needs it and it would only burn time.
+# Longer input, or a larger exponent, is refused: no real size needs it, and parsing it would only waste time.
 MAX_LENGTH = 128
 MAX_EXPONENT = 64
 
@@ -117,7 +117,7 @@ def _canonical(quantity: Quantity) -> str:
             suffix, shift = name, power
         return f"{amount >> shift}{suffix}"
     power = -9
-    # DecimalSI ends at E (10^18); an exponent has no such end, yet both go in steps of three.
+    # DecimalSI ends at E (10^18); exponents have no limit. Both go in steps of three.
     while nano % 1000 == 0 and (quantity.family is SuffixFamily.EXPONENT or power < 18):
         nano //= 1000
         power += 3
@@ -127,5 +127,5 @@ def _canonical(quantity: Quantity) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """So many bytes as people write them: `10Gi`."""
+    """A number of bytes as people write it: `10Gi`."""
     return str(Quantity(size * NANO, SuffixFamily.BINARY))

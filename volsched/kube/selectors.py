@@ -1,4 +1,4 @@
-"""Node, topology and label selectors with every edge case of the reference, and as people write them."""
+"""Node, topology and label selectors with every edge case of the reference, and a parser of `-l` selectors."""
 
 import json
 import re
@@ -139,7 +139,7 @@ def node_term_matches(term: NodeTerm, labels: Labels, *, name: str | None) -> bo
 
 
 def node_selector_matches(selector: NodeSelector, labels: Labels, *, name: str | None) -> bool:
-    # A loop, here and above: `any` over a generator costs as much again as the one term that most selectors have.
+    # A loop, here and above: `any` over a generator doubles the cost of the single term of most selectors.
     for term in selector.node_selector_terms:  # noqa: SIM110
         if node_term_matches(term, labels, name=name):
             return True
@@ -228,7 +228,7 @@ def label_requirement_problem(requirement: Requirement) -> str | None:
 
 
 def label_selector_matches(selector: LabelSelector, labels: Labels) -> bool:
-    """The answer for a selector that has no problem."""
+    """Whether the labels match; the selector must have no problem."""
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
         _requirement_holds(requirement, labels) for requirement in selector.match_expressions
     )
@@ -245,7 +245,7 @@ def _spelling_problem(key: str, values: Sequence[str]) -> str | None:
     return None
 
 
-# Label selectors as people write them behind `-l`: `tier=db,zone in (a,b),!draining`.
+# Label selectors as people write them after `-l`: `tier=db,zone in (a,b),!draining`.
 
 _SET = re.compile(r"(?P<key>[^\s=!,()]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^\s=!,()]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s=!,()]*)")

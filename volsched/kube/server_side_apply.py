@@ -1,8 +1,8 @@
 """Server-side apply: the object after a manager applies its fields, and the owner of each field.
 
 A manager owns the fields that it applied last. The fields it names are merged into the object; those it named
-before and names no more are removed, unless another manager owns them. Changing a field that another manager owns
-is a conflict.
+before and no longer names are removed, unless another manager owns them. Changing a field of another manager is a
+conflict.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -130,7 +130,7 @@ def managed_fields(owners: Iterable[FieldOwner]) -> list[dict[str, Any]]:
 
 
 def _owned(fields: FieldSet, *, status: bool) -> FieldSet:
-    """Without fields that have no owner, and fields that this part of the object cannot change."""
+    """The fields without those that have no owner or that this part of the object cannot change."""
     kept = (it for it in fields if it not in _UNOWNED)
     return frozenset(it for it in kept if (it[:1] == _STATUS) is status)
 
@@ -260,7 +260,7 @@ class _Branch:
     """The paths that begin with one step."""
 
     ends: bool = False
-    """The step itself is one of them."""
+    """Whether the step itself is one of the paths."""
     below: dict[str, "_Branch"] = field(default_factory=dict)
 
 
@@ -275,13 +275,13 @@ def _tree(paths: Iterable[FieldPath]) -> dict[str, _Branch]:
 
 
 def _without_fields(value: Any, type_: str, topology: Topology, branches: Mapping[str, _Branch]) -> Any:
-    """The value without the paths; a mapping or list that becomes empty by that is removed too."""
+    """The value without the paths; a mapping or list that becomes empty is removed too."""
     parts = _parts(value, type_, topology) if branches else None
     if parts is None:
         return value
     waiting, kept = dict(branches), list[tuple[FieldStep, Any]]()
     for part in parts:
-        # Of items that are alike, only the first is removed.
+        # Of equal items, only the first is removed.
         branch = waiting.pop(part.name, None)
         if branch is None:
             kept.append((part, part.value))

@@ -1,8 +1,8 @@
 """Checks a manifest against the shape of its kind: every field of the wrong type, not only the first.
 
 pydantic reports wrong types, but it silently uses a default where a path leads through a value that is no mapping:
-`spec.resources: "x"` would read as a claim without requests. So the mappings on the paths, which the declarations
-of the values name, are checked here first.
+`spec.resources: "x"` would read as a claim without requests. So the mappings on the paths of all declared fields
+are checked here first.
 """
 
 import types
@@ -61,7 +61,7 @@ def read_shape(kind: Kind, manifest: Manifest) -> Reading:
     return Reading(None, tuple(defects))
 
 
-# --- mappings on the way to a field ---------------------------------------------------------------------
+# --- mappings on the path of a field --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _source_defects(raw: Manifest, at: Path, path: tuple[str, ...]) -> Iterator[
 
 @cache
 def _parts(cls: type) -> tuple[_Part, ...]:
-    """The fields of a value that lead through mappings; pydantic checks the others."""
+    """The fields of a value whose paths lead through mappings; pydantic checks the others."""
     hints = get_type_hints(cls, include_extras=True)
     camel = hasattr(cls, "__pydantic_config__")
     parts = []

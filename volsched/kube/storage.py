@@ -1,4 +1,4 @@
-"""Storage objects: volumes, claims, classes and what CSI drivers publish."""
+"""Storage objects: volumes, claims, classes and the objects that CSI drivers publish."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ AVAILABLE = "Available"
 LOST = "Lost"
 FILESYSTEM = "Filesystem"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-# In the order in which mode sets are written down.
+# In the order in which sets of modes are written.
 ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", READ_WRITE_ONCE_POD)
 
 # Every volume source of the core API, inline in a pod or in a PersistentVolume.
@@ -33,7 +33,7 @@ SOURCES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class VolumeSource:
-    """Where the bytes are: the source's field name (`csi`, `local`, …) and its content."""
+    """The source of a volume's data: its field name (`csi`, `local`, …) and content."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)

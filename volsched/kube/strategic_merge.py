@@ -1,6 +1,6 @@
 """Strategic merge patches: merge patches whose lists are merged by a key, as `kubectl apply` sends them.
 
-Which lists have which key is Kubernetes' choice, field by field; all other lists are replaced whole.
+Kubernetes defines the merge key of each list field; all other lists are replaced as a whole.
 """
 
 from collections import Counter, deque
@@ -13,7 +13,7 @@ from volsched.kube.known_fields import fields_of, item_type
 from volsched.kube.patches import PatchError
 
 PRIMITIVE = ""
-"""Instead of a key: the list is a set of plain values."""
+"""Used instead of a key: the list is a set of plain values."""
 _CONTAINER = {"env": "name", "ports": "containerPort", "volumeMounts": "mountPath", "volumeDevices": "devicePath"}
 MERGE_KEYS: Mapping[str, Mapping[str, str]] = {
     "V1ObjectMeta": {"ownerReferences": "uid", "finalizers": PRIMITIVE},
@@ -44,7 +44,7 @@ _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
 MOST_REPEATS = 16
-"""How often a patch may name one item of a list: each time, all that the item holds is merged again."""
+"""How often a patch may name one item of a list, because each time the whole item is merged again."""
 _GONE = object()
 """Replaces a deleted item, so that the indexes of the others do not change."""
 Json = Mapping[str, Any]
@@ -149,7 +149,7 @@ def _identity(item: Any, key: str) -> Hashable:
 
 
 def _hashable(value: Any) -> Hashable:
-    """Equal for equal values: a lookup must not walk the list."""
+    """A hashable form, equal for equal values, so that a lookup does not walk the list."""
     if isinstance(value, dict | list):
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     scalar: Hashable = value
@@ -157,14 +157,14 @@ def _hashable(value: Any) -> Hashable:
 
 
 def _plain(value: Any) -> Any:
-    """Without directives, which would otherwise be stored as fields."""
+    """The value without directives, which would otherwise be stored as fields."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if not key.startswith("$") and item is not None}
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def go_text(value: Any) -> str:
-    """As Kubernetes shows a patch in its errors: `map[spec:map[replicas:3]]`."""
+    """A value as Kubernetes shows a patch in its errors: `map[spec:map[replicas:3]]`."""
     if isinstance(value, Mapping):
         return f"map[{' '.join(f'{key}:{go_text(item)}' for key, item in sorted(value.items()))}]"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Nodes, pods and what surrounds them. A pod carries everything that decides where it may run."""
+"""Nodes, pods and related objects. A pod has every field that decides where it may run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -164,7 +164,7 @@ class Pod:
     volumes: Annotated[tuple[Annotated[PodVolume, BeforeValidator(_with_source)], ...], at("spec", "volumes")] = ()
     phase: Annotated[str, at("status", "phase")] = ""
     nominated_node: Annotated[str, at("status", "nominatedNodeName")] = ""
-    """Where its scheduler is about to place it."""
+    """The node on which its scheduler is about to place the pod."""
 
     @property
     def name(self) -> str:

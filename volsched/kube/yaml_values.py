@@ -1,4 +1,4 @@
-"""YAML to plain values and back: from PyYAML's event stream, and to text that every reader reads alike."""
+"""Parses YAML from PyYAML's event stream, and writes YAML that all parsers read as the same values."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,7 +65,7 @@ def _events(text: str) -> Iterator[yaml.Event]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value with the cost of repeating it: how many values it holds, and how deep."""
+    """A value with the cost of repeating it: the number of values it holds, and its depth."""
 
     value: Any
     size: int = 1
@@ -151,8 +151,8 @@ class _Builder:
         node = self.anchors.get(anchor)
         if node is None:
             if any(opened.anchor == anchor for opened in self.stack):
-                raise UnfitError(f"the alias *{anchor} stands inside what it repeats; write it out")
-            raise UnfitError(f"the alias *{anchor} repeats nothing; mark a value before it with &{anchor}")
+                raise UnfitError(f"the alias *{anchor} is inside the value that it repeats; write it out")
+            raise UnfitError(f"the alias *{anchor} repeats no value; mark a value before it with &{anchor}")
         if len(self.stack) + node.height > DEPTH_MAX:
             raise too_deep(self._path())
         self._count(node.size)
@@ -176,7 +176,7 @@ class _Builder:
                 return
             holder.key = _key(node.value)
             if holder.key in holder.keys:
-                raise UnfitError("stands twice in one mapping; remove one of the two")
+                raise UnfitError("appears twice in one mapping; remove one of the two")
             holder.keys.add(holder.key)
             return
         else:
@@ -223,7 +223,7 @@ def _scalar(text: str, tag: str | None, *, plain: bool) -> Any:
     try:
         value = _converted(text, str(tag))
     except ValueError:
-        raise UnfitError(f"is not what its tag {tag} says; remove the tag", excerpt=value_text(text)) from None
+        raise UnfitError(f"does not match its tag {tag}; remove the tag", excerpt=value_text(text)) from None
     return value
 
 
@@ -233,7 +233,7 @@ def _resolved(text: str) -> Any:
             try:
                 return _converted(text, tag)
             except ValueError:
-                # The resolver's patterns let through a few texts without digits, such as 0x_.
+                # The resolver's patterns also match a few texts without digits, such as 0x_.
                 return checked_text(text)
     return checked_text(text)
 
@@ -275,14 +275,14 @@ _AMBIGUOUS = re.compile(r"[-+]?(?:\.?[0-9][0-9_.]*(?:[eE][-+]?[0-9]+)?|0[oO][0-7
 
 
 class _Dumper(_DUMPER):  # type: ignore[misc, valid-type]
-    """Writes everything out, since anchors obscure a manifest, and quotes what could be misread."""
+    """Writes repeated values out, since anchors obscure a manifest, and quotes ambiguous text."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # Only between double quotes an escape, as which it will be shown, is read as the character again.
+    # Invisible characters are shown as escapes, which are parsed only between double quotes.
     style = '"' if not is_visible(text) else "'" if _AMBIGUOUS.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

@@ -1,4 +1,4 @@
-"""What the API refuses at creation and update, in Kubernetes' order and words.
+"""Validation of objects at creation and update, with Kubernetes' checks, order and messages.
 
 One function per kind and verb, pure over manifests whose fields have the right types. It is the only validation:
 the reader of files, HTTP, the library and controllers use it. Clients act on these texts and people search for

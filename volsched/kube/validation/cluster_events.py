@@ -1,4 +1,4 @@
-"""What an event of `events.k8s.io` must have; events of `/api/v1` are taken nearly as they are.
+"""Required fields of events of `events.k8s.io`; events of `/api/v1` are accepted nearly unchecked.
 
 Errors name the fields of the stored form (`involvedObject`, not `regarding`), as Kubernetes does.
 """
@@ -20,8 +20,7 @@ _LEGACY = ("firstTimestamp", "lastTimestamp", "count", "source")
 
 
 def new_event_errors(event: Fields) -> FieldErrors:
-    """Why an event that is created under `events.k8s.io` is refused. Without a time the other new fields are not
-    looked at."""
+    """The errors of a new event of `events.k8s.io`. Without an event time the other new fields are not checked."""
     errors = _namespace_errors(event)
     if event.get("eventTime") is None:
         errors.append(required("eventTime"))

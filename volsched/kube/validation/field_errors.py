@@ -1,4 +1,4 @@
-"""One error of one field in Kubernetes' words, and which strings the API accepts as names and labels."""
+"""One error of one field in Kubernetes' words, and the checks of names and labels."""
 
 import json
 import re
@@ -45,7 +45,7 @@ class FieldError:
     type: str
     detail: str = ""
     value: str | None = None
-    """As shown in the message, or None where this type of error shows no value."""
+    """The value as shown in the message; None where this type of error shows none."""
 
     @property
     def cause(self) -> str:

@@ -34,7 +34,7 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def node_creation_errors(node: Fields) -> FieldErrors:
-    # The reference writes `metadata.taints`, and clients know it.
+    # The reference writes `metadata.taints`, and clients rely on it.
     errors = taint_errors("metadata.taints", items_at(fields_at(node, "spec"), "taints"))
     return [*errors, *_amount_errors(node)]
 
@@ -246,7 +246,7 @@ def affinity_tightening_errors(at: str, old: Fields, new: Fields) -> FieldErrors
 
 def _only_adds(old: Fields, new: Fields) -> bool:
     if not items_at(old, "matchExpressions") and not items_at(old, "matchFields"):
-        # It selects nothing; any addition would make it select something.
+        # An empty term selects nothing; any addition would make it select something.
         return not items_at(new, "matchExpressions") and not items_at(new, "matchFields")
     return all(
         items_at(new, name)[: len(items_at(old, name))] == items_at(old, name)

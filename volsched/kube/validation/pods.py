@@ -258,7 +258,7 @@ def _compared(spec: Fields) -> dict[str, Any]:
 def _tightening_errors(
     before: Fields, after: Fields, compared_old: dict[str, Any], compared_new: dict[str, Any]
 ) -> FieldErrors:
-    """A gated pod may still become stricter: more labels of its node, and more of each term of its affinity."""
+    """A gated pod may still become stricter: more node labels, and more requirements in each affinity term."""
     errors: FieldErrors = []
     old, new = fields_at(before, "nodeSelector"), fields_at(after, "nodeSelector")
     if any(new.get(key) != value for key, value in old.items()):

@@ -123,7 +123,7 @@ _STATUS: Mapping[str, Callable[[Fields, Fields], FieldErrors]] = {
 
 
 def creation_errors(kind: Kind, manifest: Fields) -> FieldErrors:
-    """Why the API would not create this object; the manifest has its defaults."""
+    """The errors for which the API would not create this object; the manifest has its defaults."""
     errors = fields.creation_errors(kind, manifest)
     if kind.name in _CREATION:
         errors += _CREATION[kind.name](manifest)
@@ -131,7 +131,7 @@ def creation_errors(kind: Kind, manifest: Fields) -> FieldErrors:
 
 
 def update_errors(kind: Kind, old: Fields, new: Fields, *, by_controller: bool = False) -> FieldErrors:
-    """Why `new` may not replace `old`. Earlier defects of an object do not prevent its update.
+    """The errors for which `new` may not replace `old`. Existing defects of an object do not prevent its update.
 
     `by_controller`: the writer is the PV controller, which may roll back the binding of a claim.
     """

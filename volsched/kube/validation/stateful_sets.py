@@ -53,7 +53,7 @@ def stateful_set_creation_errors(stateful_set: Fields) -> FieldErrors:
         given = text_at(retention, name)
         where = f"{at}.persistentVolumeClaimRetentionPolicy.{name}"
         if given == NOT_RETAINED:
-            # Claims hold data, and volsched never deletes those of a set; users who rely on it must know before.
+            # Claims hold data, and volsched never deletes those of a set; users of this policy must know that.
             errors.append(invalid(where, given, _CLAIMS_ARE_KEPT))
         elif given and given not in RETENTION:
             errors.append(unsupported(where, given, RETENTION))
@@ -63,7 +63,7 @@ def stateful_set_creation_errors(stateful_set: Fields) -> FieldErrors:
         errors += claim_spec_errors(f"{where}.spec", fields_at(template, "spec"))
         name = text_at(fields_at(template, "metadata"), "name")
         if name in names:
-            # Kubernetes accepts it, and creates one claim of two templates.
+            # Kubernetes accepts duplicates, and creates one claim from two templates.
             errors.append(duplicate(f"{where}.metadata.name", name))
         names |= {name} - {""}
     for name in ("replicas", "minReadySeconds"):

@@ -1,4 +1,4 @@
-"""Classes, and what CSI drivers publish: CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment."""
+"""Classes, and the objects that CSI drivers publish: CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment."""
 
 from typing import Any
 

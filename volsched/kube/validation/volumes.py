@@ -38,7 +38,7 @@ from volsched.kube.validation.fields import (
     texts_at,
 )
 
-# PersistentVolumeClaims: what may be requested, and that the request does not change.
+# PersistentVolumeClaims: the allowed requests, and that a request does not change.
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
@@ -153,7 +153,7 @@ def claim_update_errors(old: Fields, new: Fields, *, by_controller: bool = False
 
 
 def _is_rollback(claim: Fields) -> bool:
-    """Whether the PV controller may remove the claim's volume: the annotation was there before the write."""
+    """Whether the PV controller may remove the claim's volume: the claim had the annotation before the write."""
     return ROLLBACK in fields_at(claim, "metadata", "annotations")
 
 
@@ -362,7 +362,7 @@ def volume_update_errors(old: Fields, new: Fields) -> FieldErrors:
 
 
 def _without_expand_secret(old: Fields, new: Fields) -> tuple[Fields, Fields]:
-    """It may be added later, once."""
+    """Both sources without the expansion secret where it is added, which is allowed once."""
     name = "controllerExpandSecretRef"
     if name in fields_at(old, "csi") or name not in fields_at(new, "csi"):
         return old, new
@@ -371,7 +371,7 @@ def _without_expand_secret(old: Fields, new: Fields) -> tuple[Fields, Fields]:
 
 
 def _follows(old: Any, new: Any) -> bool:
-    """Whether it is the same, with at most legacy label keys made stable."""
+    """Whether the values are equal except for legacy label keys that became stable ones."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         before, after = plain(old), plain(new)
         return before.keys() == after.keys() and all(
