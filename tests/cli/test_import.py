@@ -96,7 +96,7 @@ def test_a_volume_whose_claim_did_not_come_along_is_refused_and_nothing_is_writt
     without = [it for it in cluster() if it["metadata"]["name"] != "data"]
     ran = run("import", "-f", "-", "--db", db, stdin=dump(*without))
     assert (ran.code, ran.out) == (1, "")
-    assert 'PersistentVolume "disk": spec.claimRef.uid: uid-data names a claim that did not come along' in ran.err
+    assert 'PersistentVolume "disk": spec.claimRef.uid: uid-data names a claim that is not imported' in ran.err
     assert "kubectl get pv,pvc -A -o yaml" in ran.err
     assert '"left"' not in ran.err
     assert position(db) == 0

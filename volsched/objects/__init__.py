@@ -1,1 +1,1 @@
-"""The write door: objects are created, changed and deleted here; `rules` decide."""
+"""The single entry point for writes of objects: creation, change and deletion, decided by `rules`."""

@@ -42,7 +42,7 @@ Manifest = Mapping[str, Any]
 
 
 class Dependents(StrEnum):
-    """What happens to the objects that a deleted one owns, in the values of `propagationPolicy`."""
+    """How the dependents of a deleted object are handled, in the values of `propagationPolicy`."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -100,8 +100,8 @@ def apply_server_side(
     status: bool = False,
     around: AdmissionContext = NO_CONTEXT,
 ) -> ObjectWrite:
-    """Create the object, or set the fields that the manifest names; `force` takes them away from other
-    managers."""
+    """Create the object, or set the fields that the manifest names; `force` takes ownership from
+    other managers."""
     creation = replace(_creation(kind, manifest, author, uid, key, around, None), by=author.owner(kind, APPLY))
 
     def decide(states: States) -> AdmittedWrite:
@@ -139,7 +139,7 @@ def patch(
     status: bool = False,
     around: AdmissionContext = NO_CONTEXT,
 ) -> ObjectWrite:
-    """`change` computes the wanted object from the present one, shown with its version."""
+    """Change the object; `change` computes the wanted object from the present one with its version."""
     return _Change(kind, key, author, status, around).write(change, same_uid=False, reworks=True)
 
 
@@ -153,8 +153,8 @@ def delete(
     grace: int | None = 0,
     dependents: Dependents = Dependents.BACKGROUND,
 ) -> ObjectWrite:
-    """With finalizers the object is only marked for deletion. `grace`: the seconds that a pod has to terminate;
-    None: the pod's own. `dependents`: what happens to the objects that it owns."""
+    """Delete the object; with finalizers it is only marked for deletion. `grace`: the seconds that a pod has to
+    terminate; None: the pod's own. `dependents`: how the objects that it owns are handled."""
     stream, kind_ = stream_of(kind, key), KINDS[kind]
 
     def decide(states: States) -> AdmittedWrite:
@@ -205,9 +205,9 @@ def bind(
     expected_version: str | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> ObjectWrite:
-    """Assign a pod that has no node. `uid` identifies the pod: another one of that name is not found.
+    """Assign a pod that has no node. `uid` identifies the pod: another one of that name counts as not found.
 
-    Expectations of any pod of that name are preconditions instead, and fail as conflicts.
+    `expected_uid` and `expected_version` are preconditions instead, and fail as conflicts.
     """
     stream = stream_of("Pod", key)
 
@@ -240,7 +240,7 @@ def unassign(key: str, author: Author, *, uid: str, reason: str) -> ObjectWrite:
 
 
 def edit(stream: str, patch: Manifest, *, actor: str) -> Command:
-    """An unchecked patch of an object that its controller has read; add the precondition with `together`."""
+    """An unvalidated patch of an object that its controller has read; add the precondition with `together`."""
     event = changed_event(stream, patch)
     return Command(actor=actor, streams=(stream,), decide=lambda _: Decision(events=(event,)))
 
@@ -266,7 +266,7 @@ def notice(
 
 
 def together(*commands: Command, precondition: Precondition) -> Command:
-    """All of them or none, and only under this precondition."""
+    """One command for all of these, executed together or not at all, under this precondition."""
     streams = dict.fromkeys(stream for command in commands for stream in command.streams)
 
     def decide(states: States) -> Decision:
@@ -278,7 +278,7 @@ def together(*commands: Command, precondition: Precondition) -> Command:
 def unchanged(objects: Mapping[str, int], *, actor: str) -> Command:
     """Writes nothing; refused where one of the objects is at another version (0: it must not exist).
 
-    Irreversible calls come after this: it checks under the log's lock.
+    Preconditions are re-checked under the log's lock; irreversible calls are allowed after it.
     """
     precondition = Precondition(objects=objects)
     return Command(actor=actor, streams=(), decide=lambda _: NOTHING, precondition=precondition)

@@ -44,7 +44,7 @@ class Author:
     origin: Origin = Origin.CONTROLLER
     reason: str | None = None
     manager: str = ""
-    """The owner of the written fields, where owners are kept; empty: the actor, without its instance."""
+    """The owner of the written fields, where owners are recorded; empty: the actor, without its instance."""
     subresource: str = ""
 
     def owner(self, kind: str, operation: str = UPDATE) -> FieldOwner:
@@ -61,7 +61,7 @@ class Applied(StrEnum):
 @dataclass(frozen=True, slots=True)
 class WrittenObject:
     manifest: dict[str, Any]
-    """The object as the write left it; a deleted one, as it was last."""
+    """The object after the write; for a deleted one, its last state."""
     gone: bool = False
 
 
@@ -72,8 +72,8 @@ class HeavyError(Exception):
 class ObjectWrite:
     """A command about one object, and its result.
 
-    What is noted when the command is decided shows how it was decided. The answer is made from what the log gives
-    back: there, positions are final.
+    The fields set while deciding show how the write was decided. The answer is built from the log's outcome, where
+    positions are final.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ObjectWrite:
         self.command = Command(actor=author.actor, streams=(self.stream, *beside), decide=self._decided)
 
     def prepare(self, database: Database) -> None:
-        """Decide on the present state, outside the lock; raises the rules' objections.
+        """Decide on the present state, outside the lock; raises the rules' errors.
 
         The command is refused with ConflictError if anything it read has changed by then.
         """
@@ -119,11 +119,11 @@ class ObjectWrite:
         return _answer(self._basis(), None)
 
     def rehearse(self, states: States) -> Decision:
-        """What the write would be on these states; nothing is written."""
+        """The decision on these states; nothing is written."""
         return self._note(states, self._decide(states))
 
     def written(self, done: Done) -> WrittenObject:
-        """After the commit. The object's event is the command's first."""
+        """The written object, after the commit. The object's event is the command's first."""
         return _answer(done.basis, done.position - done.events + 1)
 
     @property
@@ -162,16 +162,16 @@ class ObjectWrite:
 
 
 class _Basis(NamedTuple):
-    """What the answer is made from."""
+    """The data that the answer is built from."""
 
     before: ObjectState | None
     patch: Manifest | None = None
-    """None: nothing changes."""
+    """The change of the object; None: nothing changes."""
     gone: bool = False
 
 
 def _answer(basis: _Basis, position: int | None) -> WrittenObject:
-    """`position`: of the object's event; None where nothing was written."""
+    """`position` is that of the object's event; None where nothing was written."""
     state, patch, gone = basis
     before = state.manifest if state is not None else None
     if patch is None:
@@ -181,6 +181,6 @@ def _answer(basis: _Basis, position: int | None) -> WrittenObject:
     rv = position if position is not None else state.rv if before is not None and state is not None else None
     names = {**metadata(after), **({} if rv is None else {"resourceVersion": str(rv)})}
     if gone:
-        # This very write may have removed the last finalizer.
+        # This write may have removed the last finalizer.
         names.pop("finalizers", None)
     return WrittenObject({**after, "metadata": names}, gone)

@@ -1,6 +1,6 @@
 """Observed facts: the state of an object in a foreign cluster, recorded unchanged.
 
-Another store has admitted the object, so nothing of it is defaulted, validated or refused. Only late or duplicate
+Another store has admitted the object, so it is neither defaulted nor validated. Only late or duplicate
 observations are dropped: the foreign cluster's version of the object is compared under the head lock.
 """
 
@@ -21,7 +21,7 @@ Manifest = Mapping[str, Any]
 
 
 class Fact(NamedTuple):
-    """An object's state elsewhere; without a manifest it is deleted."""
+    """An object's state in the foreign cluster; without a manifest it is deleted."""
 
     kind: str
     key: str
@@ -29,16 +29,16 @@ class Fact(NamedTuple):
     version: int
     """The object's version there, or that of its deletion."""
     is_reset: bool = False
-    """The cluster was restored: its versions started over, and the versions recorded so far mean nothing."""
+    """The cluster was restored: its versions started over, and the versions recorded before are meaningless."""
     tells_version: bool = True
-    """Whether an object that differs in its version alone is recorded. A cluster that is only observed is never
-    written to, so the versions of unchanged objects are not needed."""
+    """Whether a change of the version alone is recorded. A cluster that is only observed is never written to, so
+    the versions of unchanged objects are not needed."""
     is_news_at_same_version: bool = False
-    """The recorded state may be what another projection kept of that version."""
+    """Whether a fact of the recorded version is compared too, because another projection may have recorded it."""
 
 
 def record_fact(fact: Fact, *, actor: str) -> Command:
-    """Writes nothing where the fact is not newer than the recorded one."""
+    """Record the fact; writes nothing if it is not newer than the recorded one."""
     writers = () if fact.manifest is None else writers_of(fact.manifest)
     streams = (stream_of(fact.kind, fact.key), *(binding_stream(binding) for binding in writers))
     return Command(actor=actor, streams=streams, decide=partial(_decide, fact))

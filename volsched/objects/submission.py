@@ -1,4 +1,4 @@
-"""Objects that users submit: manifests to be applied, created, deleted or adopted, and their namespaces."""
+"""Objects that users submit: manifests to apply, create, delete or adopt, and their namespaces."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.clock import Clock, rfc3339
 from volsched.workloads.rules.repairs import ZonalReport
 
-# Each object is a command of its own, so that a refused one does not hold up the others; only an import is all or
+# Each object is a command of its own, so that a refused one does not block the others; only an import is all or
 # nothing. The actor and the reason are kept with the event.
 
 BATCH = 500
@@ -49,19 +49,19 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An object that is named, not described."""
+    """An object given by name, without a manifest."""
 
     kind: Kind
     key: str
 
 
 Rehearsed = Mapping[str, Any] | RejectedError
-"""The result of a command that was not carried out, or the refusal of the rules."""
+"""The result of a dry run, or the rules' error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Writes decided one after the other, as if those before were in the store; nothing is written."""
+    """A dry run: writes are decided one after the other, each on the results of the earlier ones."""
 
     database: Database
     _over: dict[str, State] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Submitter:
     actor: str
     reason: str | None = None
     zonal_upgrade: bool = True
-    """Whether zone and region labels of new volumes become their node affinity."""
+    """Whether zone and region labels of new volumes are converted to node affinity."""
 
     def submit(
         self, loaded: Sequence[Loaded], verb: Verb, *, report: ZonalReport | None = None
@@ -112,7 +112,7 @@ class Submitter:
         return self._carry_out([delete(target.kind.name, target.key, author) for target in targets])
 
     def rehearse(self, loaded: Sequence[Loaded], verb: Verb) -> Iterator[tuple[Loaded, Rehearsed]]:
-        """The outcome that each object would have, in order; namespaces that are missing count as there."""
+        """The outcome of each object in a dry run, in order; missing namespaces count as existing."""
         author = self._author()
         rehearsal = Rehearsal(self.database)
         for name in named_namespaces(loaded):
@@ -125,7 +125,7 @@ class Submitter:
         return [rehearsal.outcome(delete(target.kind.name, target.key, author)) for target in targets]
 
     def adopt(self, loaded: Sequence[Loaded]) -> Outcome:
-        """All of another cluster's objects into an empty store, or none of them."""
+        """Import all of another cluster's objects into an empty store, or none of them."""
         claims = claim_uids((entry.kind, entry.key, entry.manifest) for entry in loaded)
         problems = [
             Problem(entry.place, f'{entry.kind.name} "{entry.key}"', defect)
@@ -138,7 +138,7 @@ class Submitter:
             position = read_head(connection).position
         if position:
             raise StoreError(
-                f"the store has {position} events already, and a cluster is taken over as a whole; give an empty "
+                f"the store has {position} events already, and a cluster is imported into an empty store; name "
                 "one: volsched import --db NEW -f DUMP"
             )
         now = rfc3339(self.clock())
@@ -169,7 +169,7 @@ class Submitter:
         return make(kind, entry.manifest, author, uid=str(uuid4()), around=around)
 
     def _surroundings(self, loaded: Sequence[Loaded], verb: Verb) -> list[AdmissionContext]:
-        """Nodes of the input count wherever they stand in it."""
+        """The admission context of each object; all nodes of the input count, whatever their place in it."""
         if verb is Verb.DELETE:
             return [NO_CONTEXT] * len(loaded)
         subjects = [Subject(it.kind.name, it.key, it.manifest, changes=verb is Verb.APPLY) for it in loaded]
@@ -184,7 +184,7 @@ def _somebody_wrote(event: Event) -> str:
     return f"{event.actor} wrote {event.stream}: the store is no longer empty"
 
 
-# Namespaces created because an object needs them: by a starting server, by commands.
+# Namespaces that a starting server or a command creates because an object needs them.
 
 
 def named_namespaces(loaded: Iterable[Loaded]) -> list[str]:

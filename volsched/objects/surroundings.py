@@ -1,8 +1,8 @@
-"""What the admission chain must know beyond the object itself, looked up by one function for every caller.
+"""Reads the objects that the admission chain needs beyond the written one, for every caller.
 
-Nodes for a volume's zone labels, the lives of the claim that a volume names by uid, the class of a changed claim,
-the classes among which a new claim finds the default. Mostly nothing has to be looked up, and then the database is
-not queried.
+These are nodes for a volume's zone labels, the lives of the claim that a volume names by uid, the class of a
+changed claim, and the classes among which a new claim finds the default. Most writes need none of them, and then
+the database is not queried.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,13 +39,13 @@ class Subject(NamedTuple):
     kind: str
     key: str
     manifest: Manifest | None
-    """As it is to be created; None: it is only changed."""
+    """The object as it is to be created; None: it is only changed."""
     changes: bool = False
-    """It may exist already, and is changed then."""
+    """Whether the object may exist already and is changed in that case."""
 
 
 def has_surroundings(subject: Subject, *, zonal_upgrade: bool) -> bool:
-    """Whether anything must be looked up. Mostly not, and then the caller need not wait for a thread."""
+    """Whether anything must be read. Mostly not, and then the caller need not wait for a thread."""
     if subject.changes and subject.kind == CLAIM:
         return True
     manifest = subject.manifest
@@ -59,7 +59,7 @@ def has_surroundings(subject: Subject, *, zonal_upgrade: bool) -> bool:
 def read_surroundings(
     database: Database, subjects: Sequence[Subject], *, zonal_upgrade: bool, more_nodes: Collection[Node] = ()
 ) -> list[AdmissionContext]:
-    """For each object in turn. `more_nodes` come with the objects and count as existing."""
+    """The admission context of each object. `more_nodes` come with the objects and count as existing."""
     if not any(has_surroundings(it, zonal_upgrade=zonal_upgrade) for it in subjects):
         return [NO_CONTEXT] * len(subjects)
     with database.read() as connection:
@@ -87,8 +87,8 @@ def read_budgets(database: Database, namespace: str) -> tuple[str, ...]:
 
 
 def _is_claim_known(connection: Connection, subject: Subject) -> bool:
-    """A past life is enough: a provisioner whose claim was deleted meanwhile must still be able to save its
-    volume, or the storage behind it would never be deleted."""
+    """Whether the claim that a volume names exists or once existed: a provisioner whose claim was deleted
+    meanwhile must still be able to save its volume, or the storage behind it would never be deleted."""
     manifest = subject.manifest or {}
     uid = claim_uid(subject.kind, manifest)
     if uid is None:
@@ -99,7 +99,7 @@ def _is_claim_known(connection: Connection, subject: Subject) -> bool:
 
 
 def _classes(database: Database, connection: Connection, subjects: Sequence[Subject]) -> dict[str, Manifest]:
-    """Claim → its class, of the claims that exist already."""
+    """Claim → its class, for claims that exist already."""
     keys = [it.key for it in subjects if it.kind == CLAIM and it.changes]
     if not keys:
         return {}

@@ -1,4 +1,4 @@
-"""The one admission chain that every write goes through: surroundings, and the order of checks."""
+"""The admission chain of every write: its checks, and their order."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +80,7 @@ def namespace_stream(namespace: str) -> str:
 
 
 def refuse_namespace(namespace: str, states: States) -> None:
-    """Refuses creation in a missing or terminating namespace. Those of the system always exist."""
+    """Refuses creation in a missing or terminating namespace. System namespaces count as existing."""
     if _living(states.get(namespace_stream(namespace))) is None and namespace not in SYSTEM_NAMESPACES:
         raise NoNamespaceError(namespace)
     refuse_terminating_namespace(namespace, states)
@@ -112,7 +112,7 @@ def refuse_unknown_claim(kind: str, manifest: Manifest) -> None:
     if uid:
         message = (
             "names a claim that this store has never seen; leave the uid out to reserve the volume by name, or "
-            "take over a whole dump with volsched import"
+            "import a whole dump with volsched import"
         )
         raise InvalidError(
             f'PersistentVolume "{manifest["metadata"]["name"]}"',
@@ -179,7 +179,7 @@ def _priority_class(kind: str, manifest: Manifest) -> str | None:
 
 
 def lacks_class(kind: str, manifest: Manifest) -> bool:
-    """A claim that leaves its class to the cluster; an empty name means no class."""
+    """Whether the object is a claim without a class name; an empty name means no class."""
     noted = BETA_STORAGE_CLASS in fields_at(manifest, "metadata", "annotations")
     return kind == CLAIM and not noted and fields_at(manifest, "spec").get("storageClassName") is None
 
@@ -217,35 +217,35 @@ def _living(state: State | None) -> Manifest | None:
     return state.manifest if isinstance(state, ObjectState) else None
 
 
-# The one admission chain that every write of an object goes through.
+# The admission chain of every write of an object.
 #
 # Creation: field check, namespace, priority, claimRef uid, defaults, validation, zonal labels. Change: field
-# check, the rules of updates, expansion. The writer is data (`Origin`), and so is what was looked up
-# (`AdmissionContext`).
+# check, the rules of updates, expansion. The writer is data (`Origin`), and so are the objects read
+# beforehand (`AdmissionContext`).
 
 
 class Origin(StrEnum):
-    """Where a write comes from."""
+    """The kind of writer."""
 
     PERSON = "person"
-    """A manifest of a file or a program. The field check is strict; the reader of the file handles a missing
-    namespace, which it creates first and reports."""
+    """A manifest from a file or a program. The field check is strict; the reader of the file creates a missing
+    namespace first and reports it."""
     API = "api"
-    """A request. It chooses how strict the field check is, which was therefore done before, by the same rule."""
+    """An HTTP request. It chooses the strictness of the field check, which ran before, by the same rule."""
     CONTROLLER = "controller"
-    """What a controller creates is judged like a person's manifest, but for unknown fields: it copies them from
-    objects that were admitted with them, by a newer program or a lenient request. It may change what people may
-    not, and of its changes only the object itself is checked."""
+    """A controller's new object is checked like a person's manifest, except for unknown fields: it copies them
+    from objects that a newer program or a lenient request stored. A controller may change fields that people may
+    not, and a change is checked without the object's surroundings."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionContext:
-    """What must be looked up before an object is written, beyond the streams of the command."""
+    """Objects that are read before a write, beyond the streams of the command."""
 
     nodes: Collection[Node] | None = None
-    """The nodes that a volume's zone labels may mean; None: the labels are not converted."""
+    """The nodes that a volume's zone labels may refer to; None: the labels are not converted."""
     claim_known: bool = True
-    """The claim whose uid a volume names exists here, or existed once."""
+    """Whether the claim whose uid a volume names exists here, or existed once."""
     storage_class: Manifest | None = None
     """The class of a changed claim: it allows or forbids expansion."""
     classes: Collection[StorageClass] = ()
@@ -275,11 +275,11 @@ class Creation:
     status: Manifest | None = None
     """The initial status from a controller; any other writer's status is dropped."""
     by: FieldOwner | None = None
-    """The writer, where the object exists already and its fields have owners."""
+    """The writer, for an existing object whose fields have owners."""
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that are read or written beside the object."""
+        """The streams that are read or written besides the object's."""
         zonal = () if self.around.nodes is None else admission_streams(self.kind.name, self.key, self.uid)
         return (*zonal, *priority_streams(self.kind.name, self.manifest), *self._namespace_streams)
 

@@ -1,7 +1,7 @@
 """The eviction of a pod: it is deleted, unless a PodDisruptionBudget forbids it.
 
 Pod and budget are written in one transaction, so no reader ever sees a budget that still counts a deleted pod, and
-the list of disrupted pods, which Kubernetes keeps in the budget, is not needed.
+the list of disrupted pods that Kubernetes keeps in the budget is not needed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,7 +57,7 @@ def evict_pod(
     rv: str | None = None,
     grace: int | None = None,
 ) -> tuple[NewEvent | None, tuple[NewEvent, ...]]:
-    """The pod's event, and that of the budget which it counts for. `budgets` are those of its namespace."""
+    """The pod's event, and the event of the budget that it counts for. `budgets` are those of its namespace."""
     deletion = delete_object(pod, KINDS["Pod"], key, now=now, uid=uid, rv=rv, grace=grace)
     assert isinstance(pod, ObjectState)
     manifest = pod.manifest or {}
@@ -85,7 +85,7 @@ def _charged(pod: Manifest, budgets: Mapping[str, State | None], now: str) -> tu
     before = status(budget)
     _refuse(budget, before)
     left = {**before, "disruptionsAllowed": int(before["disruptionsAllowed"]) - 1}
-    # The caller asked to evict the pod; that the budget allows one fewer follows from it.
+    # The caller evicts the pod; the change of the budget is a consequence.
     return (replace(changed_event(stream, {"status": with_condition(left, now)}), is_consequence=True),)
 
 
@@ -96,7 +96,7 @@ def _living(budgets: Mapping[str, State | None]) -> Iterable[tuple[str, Manifest
 
 
 def _spares_unhealthy(budget: Manifest) -> bool:
-    """An unready pod may be evicted although no disruption is allowed: it counts for nothing."""
+    """Whether an unready pod may be evicted although no disruption is allowed: it does not count as healthy."""
     if spec(budget).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     healthy, desired = (int(status(budget).get(name) or 0) for name in ("currentHealthy", "desiredHealthy"))

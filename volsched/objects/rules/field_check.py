@@ -1,7 +1,7 @@
-"""The strict field check: fields that a kind does not have, and values that a field cannot hold.
+"""The strict field check: finds fields that a kind does not have, and values that a field cannot hold.
 
-An object keeps fields that the rules do not read, so no other check would notice a misspelt one. Fields that an
-object has already are accepted: a newer program may have written them.
+An object keeps fields that the rules do not read, so no other check would detect a misspelt one. Fields that an
+object already has are accepted: a newer program may have written them.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def wrong_type(kind: Kind, manifest: Manifest, before: Manifest | None = None) -
 
 
 def new_unknown_fields(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> list[str]:
-    """As warning messages; fields that the object has already are left out."""
+    """Unknown fields as warning messages, without those that the object already has."""
     unknown = unknown_fields(kind, manifest)
     known = set(unknown_fields(kind, before)) if unknown and before else set()
     return [f'unknown field "{field}"' for field in unknown if field not in known]
@@ -44,7 +44,7 @@ def strict_error(unknown: list[str]) -> str:
 
 
 def field_faults(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> list[str]:
-    """All faults that the check finds in an object; an unknown field with the field that was probably meant."""
+    """All errors that the check finds in an object; for an unknown field with the one that was probably meant."""
     wrong = wrong_type(kind, manifest, before)
     known = set(unknown_fields(kind, before)) if before else set()
     hints = unknown_field_hints(kind, manifest)
@@ -53,7 +53,7 @@ def field_faults(kind: Kind, manifest: Manifest, before: Manifest | None = None)
 
 
 def refuse_fields(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> None:
-    """As `field_faults` says it; a value that cannot be read is reported alone."""
+    """Raises the errors of `field_faults`; a value that cannot be decoded is reported alone."""
     refuse_types(kind, manifest, before)
     if unknown := field_faults(kind, manifest, before):
         raise UndecodableError(kind, strict_error(unknown))

@@ -1,4 +1,4 @@
-"""An object store's guarantees, as decisions over one object's stream; and adoption of existing objects."""
+"""Creation, update and deletion of an object, as decisions over its stream; and adoption of existing objects."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -44,7 +44,7 @@ PROTECTION = {
 POD = "Pod"
 NAMESPACE = "Namespace"
 NAMESPACE_FINALIZER = "kubernetes"
-"""In a namespace's spec: the namespace is deleted when it is empty."""
+"""The finalizer in a namespace's spec: the namespace is deleted when it is empty."""
 BORN_IN_PHASE = {
     NAMESPACE: "Active",
     "PersistentVolume": "Pending",
@@ -53,14 +53,14 @@ BORN_IN_PHASE = {
 }
 POD_SPEC_OF_ADMISSION = ("priority", "preemptionPolicy")
 POD_STATUS_OF_CREATION = ("qosClass",)
-"""What the server itself set at a pod's creation: an update without them leaves them as they are."""
+"""Fields that the server set at a pod's creation: an update without them leaves them unchanged."""
 NOTES = ("labels", "annotations")
 WITH_GENERATION = frozenset({POD, "PodDisruptionBudget", "PriorityClass", "StatefulSet"})
-"""Kinds whose generation Kubernetes counts: it grows with every new spec, and with the deletion."""
+"""Kinds with a generation, which grows with every new spec and with the deletion."""
 
 
 def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, now: str) -> NewEvent:
-    """`now` is an RFC 3339 time. Status belongs to the controllers: the manifest's status is dropped."""
+    """Create the object; `now` is an RFC 3339 time. Controllers own the status: the manifest's is dropped."""
     manifest, _, defects = read_manifest(kind, raw)
     if errors := defects or creation_errors(kind, manifest):
         raise InvalidError(_called(kind, manifest), errors)
@@ -98,9 +98,10 @@ def update_object(
     by: FieldOwner | None = None,
     owners: Sequence[FieldOwner] | None = None,
 ) -> NewEvent | None:
-    """Replace the object. A main update leaves the status alone, a status update all else but a pod's notes.
+    """Replace the object. A main update leaves the status alone, a status update everything
+    else except a pod's labels and annotations.
 
-    `same_uid`: a uid identifies the object. Without, it is a field like others, which may not be changed. `by` is
+    `same_uid`: a uid identifies the object; if False, it is an ordinary field that may not be changed. `by` is
     the writer, for objects whose fields have owners; `owners`: the owners after an apply.
     """
     manifest, _, defects = read_manifest(kind, raw)
@@ -136,7 +137,7 @@ def update_object(
             # Only the controller that empties the namespace removes its finalizer.
             new = {key: value for key, value in new.items() if key != "spec"}
             new |= {"spec": old["spec"]} if "spec" in old else {}
-        # An object created before a default was known has that default now, as its readers would apply it.
+        # An object stored before a default existed counts as having it, because its readers apply it.
         before = with_defaults(kind, old)
         _refuse(kind, name, update_errors(kind, before, new, by_controller=by_volume_controller) or defects)
     if owners is None and by is not None and "managedFields" in old["metadata"]:
@@ -181,10 +182,10 @@ def delete_object(
     grace: int | None = 0,
     finalizer: str | None = None,
 ) -> NewEvent | None:
-    """With finalizers the object is only marked for deletion; it is deleted when the last of them is removed.
+    """Delete the object. With finalizers it is only marked for deletion, until the last of them is removed.
 
     `grace` are the seconds that a pod has to terminate; None: the pod's own (`kube.grace_period`). `finalizer`: of
-    the controller that must handle its dependents first.
+    the controller that must handle the dependents first.
     """
     stored = _existing_object(state, kind, name)
     _check_preconditions(stored, kind, name, uid=uid, rv=rv)
@@ -206,12 +207,12 @@ def delete_object(
 
 
 def next_generation(manifest: Manifest) -> int:
-    """Objects older than the count are at their first generation."""
+    """The generation after a change; an object without one counts as being at its first."""
     return int(manifest["metadata"].get("generation", 1)) + 1
 
 
 def is_gone(manifest: Manifest) -> bool:
-    """It is marked for deletion, and no finalizer or grace period delays it any more."""
+    """Whether the object is marked for deletion and no finalizer or grace period delays it any more."""
     metadata = manifest["metadata"]
     if manifest.get("kind") == NAMESPACE and (manifest.get("spec") or {}).get("finalizers"):
         return False
@@ -268,9 +269,9 @@ def _without_store_fields(manifest: Manifest) -> dict[str, Any]:
 
 # Adopting objects from another cluster unchanged: uid, age, status and all.
 #
-# A claimRef with a uid binds a volume to one claim for good. If that claim was not adopted, the volume would look
-# as if its claim had been deleted, and would be reclaimed with its data; so such a volume is refused, unless its
-# own status says that its claim is gone.
+# A claimRef with a uid binds a volume to one claim for good. If that claim is not adopted too, it counts as
+# deleted, and the volume would be reclaimed with its data. So such a volume is refused, unless its own status says
+# that its claim is gone.
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
@@ -299,8 +300,8 @@ def unresolved(kind: Kind, manifest: Manifest, claims: Mapping[str, str]) -> Ite
         return
     problem = f"has uid {claims[key]}" if key in claims else "is not in the input"
     message = (
-        f"names a claim that did not come along: {CLAIM} {key} {problem}, and the volume would be reclaimed; "
-        "add the claims of the same moment (kubectl get pv,pvc -A -o yaml), "
+        f"names a claim that is not imported with it: {CLAIM} {key} {problem}, and the volume would be reclaimed; "
+        "add the claims of the same dump (kubectl get pv,pvc -A -o yaml), "
         "or leave the uid out to reserve it by name"
     )
     yield Defect(("spec", "claimRef", "uid"), message, str(wanted))

@@ -1,4 +1,4 @@
-"""The events of an object's stream: edits, Kubernetes events about it, and why a write is refused."""
+"""The events of an object's stream: edits, Kubernetes events about it, and the errors of refused writes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ def _title(stream: str) -> str:
 # Kubernetes events about objects: one object per message, counted when it is repeated.
 
 SCHEDULER = "volsched-scheduler"
-"""The component that reports where pods are placed."""
+"""The component that reports the placement of pods."""
 
 
 def notice_stream(kind: str, key: str, uid: str, reason: str, message: str) -> str:
@@ -108,7 +108,7 @@ def notice_event(
 
 
 def last_emission(state: State | None) -> tuple[int, str]:
-    """How often a notice was emitted, and when last; (0, "") if never."""
+    """The number of emissions of a notice, and the time of the last; (0, "") if never."""
     notice = state.manifest if isinstance(state, ObjectState) else None
     if notice is None:
         return 0, ""
@@ -117,7 +117,7 @@ def last_emission(state: State | None) -> tuple[int, str]:
     )
 
 
-# Why the write of an object is refused, each with its HTTP status. Nothing was changed then.
+# The errors of refused writes, each with its HTTP status. A refused write changes nothing.
 #
 # A change by another writer is `log.commands.ConflictError`, as for every other command.
 
@@ -177,7 +177,7 @@ Manifest = Mapping[str, Any]
 
 
 def edit_object(kind: str, key: str, old: Manifest, wanted: Manifest, *, status: bool) -> NewEvent | None:
-    """None where nothing would change."""
+    """The event of the edit; None where nothing would change."""
     spec, told = (old, wanted) if status else (wanted, old)
     new = {**spec, "status": told.get("status", {})}
     if is_being_deleted(old) and _finalizers(new) - _finalizers(old):

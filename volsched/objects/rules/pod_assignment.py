@@ -20,13 +20,13 @@ MOST_REJECTED = 16
 
 
 class UnboundError(ConflictError):
-    """The pod cannot be assigned, or not any more; the message is Kubernetes' own."""
+    """The pod cannot be assigned; the message is Kubernetes' own."""
 
 
 def bind_pod(
     state: State | None, key: str, *, uid: str, node: str, now: str, notes: Mapping[str, str] | None = None
 ) -> NewEvent:
-    """`notes`: annotations that the binder gives the pod."""
+    """Assign the pod; `notes` are annotations from the binder."""
     pod = _existing_pod(state, key, uid)
     name = metadata(pod).get("name")
     if metadata(pod).get("deletionTimestamp"):
