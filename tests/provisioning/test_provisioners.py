@@ -135,8 +135,8 @@ def test_without_a_node_there_is_no_directory(root: Path) -> None:
         ("pvc-1", "{root}/other", "nothing outside is touched"),
         ("..", "{root}/..", "cannot be the name"),
         ("taken", "{root}/taken", "was not created by"),
-        ("swapped", "{root}/swapped", "is not the directory that was made there"),
-        ("file", "{root}/file", "is not the directory that was made there"),
+        ("swapped", "{root}/swapped", "is not the directory that was created there"),
+        ("file", "{root}/file", "is not the directory that was created there"),
     ],
 )
 @pytest.mark.parametrize("act", ["delete", "recycle"])

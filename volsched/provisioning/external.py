@@ -97,7 +97,7 @@ class ProvisionerClient:
         return {name: dict(metadata(it).get("labels") or {}) for name, it in nodes if it is not None}
 
     def topology_keys(self, node: str) -> tuple[str, ...] | None:
-        """The driver's keys on that node; None: the node has no CSINode."""
+        """The driver's topology keys on that node; None: the node has no CSINode."""
         manifest = manifest_of(self.world.states, f"csinode/{node}")
         if manifest is None:
             return None
@@ -109,14 +109,14 @@ class ProvisionerClient:
         return [key for stream in self.world.states for it, key in (noun_and_key(stream),) if it == noun]
 
 
-# How long an external provisioner waits before a retry; it never gives up.
+# The backoff of an external provisioner; it retries without limit.
 
 FIRST_BACKOFF = 1 * SECOND
 LONGEST_BACKOFF = 300 * SECOND
 
 
 def backoff(failures: int) -> int:
-    """After so many failures in a row."""
+    """The wait after this many consecutive failures."""
     return min(FIRST_BACKOFF << min(failures - 1, 16), LONGEST_BACKOFF)
 
 
@@ -162,7 +162,7 @@ class ExternalVolumes:
         return door.controller(self.client.actor, now)
 
     def _delete(self, name: str, state: ObjectState, now: int) -> None:
-        """The storage, then the object, then our finalizer, which removes the object."""
+        """Delete the storage, then the object, then our finalizer, which removes the object."""
         if not self.client.has_written(door.unchanged({f"volume/{name}": state.rv}, actor=self.client.actor), now):
             # Another process has just written it; the log will show its write.
             return
@@ -186,9 +186,9 @@ class ExternalVolumes:
 
 
 # It follows the contract in `provisioning.rules` and has no more rights than any other client: the PV
-# controller orders a volume with an annotation, this code makes it, and the controller completes the binding.
-# Work in progress is kept in memory; a driver that may still be at work is called again until it has answered,
-# even if the claim is gone.
+# controller requests a volume with an annotation, this code creates it, and the controller completes the binding.
+# Work in progress is kept in memory; a driver that may still be at work is called again until it returns a final
+# answer, even if the claim is gone.
 
 RESYNC = 900 * SECOND
 PROVISIONING = "Provisioning"
@@ -201,9 +201,9 @@ class _Work:
     claim: ParsedObject[Claim]
     storage_class: ParsedObject[StorageClass]
     request: CreateVolume | None = None
-    """The call that is under way. It is repeated unchanged, whatever becomes of the claim and its node."""
+    """The call in flight. It is repeated unchanged, even if the claim or its node changes."""
     created: Created | None = None
-    """Made, but its object is not saved yet."""
+    """The volume, created but without a saved object."""
     failures: int = 0
     not_before: int = 0
     infeasible: bool = False
@@ -224,9 +224,9 @@ class External:
     strict_topology: bool = False
     immediate_topology: bool = True
     own_node: str | None = None
-    """Serve this node alone."""
+    """Serve only this node."""
     _works: dict[str, _Work] = field(default_factory=dict)
-    """By the claim's uid."""
+    """Claim's uid → its work."""
     _claims: dict[str, None] = field(default_factory=dict)
     _resync_at: int = 0
     _client: ProvisionerClient = field(init=False)
@@ -304,7 +304,7 @@ class External:
             self._save(uid, work, now)
 
     def _begin(self, uid: str, work: _Work, now: int) -> bool:
-        """Start a new call from the current state; False: there is nothing to do, or nothing possible."""
+        """Start a new call from the current state; False: nothing to do, or impossible."""
         claim = self._client.claim(work.claim.meta.key)
         storage_class = None if claim is None else self._client.storage_class(claim.value.class_name)
         if (
@@ -351,14 +351,14 @@ class External:
         )
         if isinstance(answer, Created):
             if verdict.delete:
-                # If that fails, the next call returns the same volume, which is deleted then.
+                # If the deletion fails, the next call returns the same volume, which is then deleted.
                 with suppress(Exception):
                     self.driver.delete(answer.handle, now)
             else:
                 work.created = answer
                 return
         elif verdict.next is Next.BACKGROUND and answer.again_at is not None:
-            # The driver said when it will be ready: nothing has failed.
+            # The driver named the time when it will be ready: not a failure.
             work.not_before = answer.again_at
             return
         self._judged(uid, work, verdict, now)
@@ -375,7 +375,7 @@ class External:
             del self._works[uid]
 
     def _give_node_back(self, work: _Work, now: int) -> bool:
-        """False: the claim was changed meanwhile; retry."""
+        """Remove the claim's selected node; False: the claim was changed meanwhile, retry."""
         key = work.claim.meta.key
         state = living(self.world.states, f"claim/{key}")
         if state is None or state.manifest is None or metadata(state.manifest).get("uid") != work.claim.meta.uid:
@@ -387,14 +387,14 @@ class External:
         )
 
     def _save(self, uid: str, work: _Work, now: int) -> None:
-        """Repeated until saved: a volume without an object would never be deleted."""
+        """Save the volume's object; repeated until it succeeds, as a volume without one would never be deleted."""
         assert work.created is not None
         options: Sequence[str] = work.storage_class.manifest.get("mountOptions") or ()
         volume = new_volume_manifest(
             work.claim.value, work.storage_class.value, work.created, driver=self.name, mount_options=options
         )
         author = door.controller(self._client.actor, now)
-        # Nothing around it is looked up: its topology is its node affinity, and its claim was read here, while the
+        # No surroundings are read: the topology is already node affinity, and the claim was read here, though the
         # log may have archived it since.
         write = door.create("PersistentVolume", volume, author, uid=self.new_uid())
         outcome = self._client.write(write.command, now)

@@ -1,4 +1,4 @@
-"""The host of provisioners: passes changes of the cluster to them, and publishes their room."""
+"""The host of provisioners: passes changes of the cluster to them, and publishes their capacity."""
 
 import hashlib
 import logging
@@ -29,14 +29,14 @@ from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import ConfigurationError
 
-# Room is published as CSIStorageCapacity objects with a CSIDriver that enables them; both carry the driver's
+# Capacity is published as CSIStorageCapacity objects with a CSIDriver that enables them; both carry the driver's
 # name as a label, and objects without it are not touched.
 
 _log = logging.getLogger(__name__)
 
 DRIVER_NAME = "csi.storage.k8s.io/drivername"
 ASK_FOR_ROOM = 60 * SECOND
-"""Room may change without an event that we see."""
+"""The polling interval: capacity may change without an event that we observe."""
 PUBLISH_AGAIN = 1 * SECOND
 LOOK_FOR_LEFTOVERS = 600 * SECOND
 NEVER = 1 << 62
@@ -62,29 +62,29 @@ class Keeper:
     world: World
     owner: str
     storages: Mapping[str, Storage]
-    """By the name that classes and volumes use."""
+    """Provisioner name, as in classes and volumes → its storage."""
     new_uid: Callable[[], str]
     _known: dict[str, dict[str, ObjectState]] = field(default_factory=lambda: {noun: {} for noun in _CONCERNS})
     _volumes: dict[str, dict[str, Manifest]] = field(default_factory=dict)
-    """By provisioner, then by name."""
+    """Provisioner → name → volume."""
     _changed: dict[str, set[str]] = field(default_factory=dict)
-    """Volumes whose change was not passed to the storages yet."""
+    """Provisioner → volumes whose changes were not passed to its storage yet."""
     _nodes: list[Manifest] | None = None
-    """None: nodes have changed since the list was built."""
+    """All nodes; None: nodes have changed since the list was built."""
     _publish_at: int = NEVER
-    """When to publish because a change may affect room."""
+    """When to publish because a change may affect capacity."""
     _refusals: set[str] = field(default_factory=set)
-    """Why something could not be published the last time: logged once."""
+    """Errors of the last publication; each is logged once."""
     _ask_at: int = 0
     _leftovers_at: int = 0
     _suspects: set[str] = field(default_factory=set)
     """Volumes that may have storage but no object."""
     _look_at_suspects: bool = False
     _wanted: dict[str, str] = field(default_factory=dict)
-    """Claim, as a stream → the volume that the controller may still request, or that the claim has."""
+    """Claim stream → the volume that the controller may still request, or that the claim has."""
 
     def update(self, streams: Iterable[str]) -> None:
-        """Read what has changed in the world, and pass it to the storages."""
+        """Read the changed objects and pass the changes to the storages."""
         if not self.storages:
             return
         changed = False
@@ -102,7 +102,7 @@ class Keeper:
             self._changed.clear()
 
     def step(self, now: int, *, busy: Callable[[], Collection[str]], lease: LeaseProof | None = None) -> int:
-        """Publish changes, and periodically look for leftovers. `busy`: volumes that are being created."""
+        """Publish changes, and periodically discard leftovers. `busy`: volumes that are being created."""
         progress = 0
         if self.storages and now >= min(self._publish_at, self._ask_at):
             self._ask_at = now + ASK_FOR_ROOM
@@ -117,18 +117,18 @@ class Keeper:
         return progress
 
     def begin(self) -> None:
-        """A process that worked before may have left something behind."""
+        """Schedule a check of all storage for leftovers of an earlier process."""
         self._leftovers_at = 0
 
     def suspect(self, name: str) -> None:
-        """Storage may exist for a volume that will have no object."""
+        """Note that storage may exist for a volume that will have no object."""
         self._suspects.add(name)
         self._look_at_suspects = True
 
     def next_due(self) -> int | None:
         return None if self._publish_at == NEVER else self._publish_at
 
-    # --- learning ---------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------
 
     def _update_object(self, noun: str, stream: str, key: str) -> bool:
         known, state = self._known[noun], living(self.world.states, stream)
@@ -177,14 +177,14 @@ class Keeper:
         done = sum(isinstance(outcome, Done) for outcome in outcomes)
         refusals = {str(it) for it in outcomes if isinstance(it, UndecodableError | InvalidError | ForbiddenError)}
         for why in sorted(refusals - self._refusals):
-            _log.warning("what a storage publishes is refused: %s", why)
+            _log.warning("an object published for a storage was refused: %s", why)
         self._refusals = refusals
         # Another process wrote the same object: the log will show its write.
         self._publish_at = NEVER if done == len(outcomes) else now + PUBLISH_AGAIN
         return done
 
     def _differences(self, now: int) -> Iterator[Command]:
-        """The commands that correct what is published."""
+        """The commands that correct the published objects."""
         wanted: dict[tuple[str, str], Manifest] = {}
         for name, storage in self.storages.items():
             published = [_published(name, capacity) for capacity in storage.capacities()]
@@ -209,7 +209,7 @@ class Keeper:
     # --- leftovers --------------------------------------------------------------------------------------
 
     def _discard_leftovers(self, busy: Collection[str], now: int, lease: LeaseProof | None) -> int:
-        """Storage without a volume, of a claim that is gone or has another volume, as a crash leaves it."""
+        """Discard storage that a crash left without a volume, for a claim that is gone or has another volume."""
         self._suspects = {it for it in self._suspects if living(self.world.states, f"volume/{it}") is None}
         kept = {*self._wanted.values(), *busy} if self._suspects else set()
         left = {
@@ -224,7 +224,8 @@ class Keeper:
         return sum(_is_discarded(storage, name) for name, storage in left.items())
 
     def _is_up_to_date(self, left: Collection[str], now: int, lease: LeaseProof | None) -> bool:
-        """An earlier process may have created them for claims or volumes that we have not read yet."""
+        """Whether we have read all events about these names: an earlier process may have created their storage for
+        claims or volumes that we do not know yet."""
         # Not as the owner, whose own events the scan would skip.
         actor, scan = f"{self.owner}/leftovers", Scan(self.world.position, _asking_for(left))
         precondition = Precondition(lease=lease, scan=scan)
@@ -242,7 +243,7 @@ class Keeper:
 
 
 def _asking_for(names: Collection[str]) -> Callable[[Event], str | None]:
-    """Events after which storage of these names may be needed: its volume, a new claim, or an unbound one."""
+    """Detects events after which storage of these names may be needed: its volume, a new or unbound claim."""
     volumes = {f"volume/{name}" for name in names}
 
     def outdated(event: Event) -> str | None:
@@ -253,16 +254,16 @@ def _asking_for(names: Collection[str]) -> Callable[[Event], str | None]:
 
 
 def _is_discarded(storage: Storage, name: str) -> bool:
-    """Storage that cannot be inspected may be in use: it is kept and logged, and the rest continues."""
+    """Discard storage; if it cannot be inspected, it may be in use, so it is kept and logged."""
     try:
         return storage.discard(name)
     except Exception as error:
-        _log.warning("storage %s has no volume and could not be looked at, so it is kept: %s", name, error)
+        _log.warning("storage %s has no volume and could not be inspected, so it is kept: %s", name, error)
         return False
 
 
 def _published(driver: str, capacity: Manifest) -> dict[str, Any]:
-    """The name is derived from the content, so that the object is found again."""
+    """The capacity object as published; its name is derived from its content, so that it is found again."""
     place = [driver, capacity["storageClassName"], capacity["nodeTopology"]]
     said = hashlib.sha256(orjson.dumps(place, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
     names = {"name": f"csisc-{said}", "namespace": DEFAULT_NAMESPACE, "labels": {DRIVER_NAME: _label(driver)}}
@@ -299,7 +300,7 @@ _CONCERNS: Mapping[str, Callable[[Manifest, Mapping[str, Storage]], bool]] = {
 
 
 def built_in(*, host_path_root: Path | None, store: str) -> list[Provisioner]:
-    """Directories are created only under a configured root; simulated volumes touch nothing."""
+    """The built-in provisioners. Directories are created only under a configured root."""
     try:
         directories = [] if host_path_root is None else [HostPath(host_path_root, store)]
     except OSError as error:

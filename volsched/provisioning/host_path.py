@@ -1,4 +1,4 @@
-"""`volsched.io/host-path`: a directory per volume under one root, for a machine that plays the nodes of a cluster.
+"""`volsched.io/host-path`: a directory per volume under one root, for a machine that simulates several nodes.
 
 Directories are really created and removed, so every step is idempotent, and nothing is touched that was not
 created here: a record under `.made` lists it. The record is written before the directory and removed after it, so
@@ -33,7 +33,7 @@ NEEDS_NODE = "a directory belongs to one node; use a class with volumeBindingMod
 class HostPath:
     root: Path
     store: str = ""
-    """The store that owns the directories. Another store's volumes are no leftovers, though ours lacks them."""
+    """The store that owns the directories. Volumes of another store under the same root are not leftovers."""
     plugin: VolumePlugin = field(
         default_factory=lambda: VolumePlugin(name=HOST_PATH, recycles=True, sources=frozenset({"hostPath"}))
     )
@@ -49,7 +49,7 @@ class HostPath:
         if claim.selector is not None:
             raise PluginError(NO_SELECTOR)
         if claim.mode != FILESYSTEM:
-            raise PluginError(f"{HOST_PATH} creates file systems only; ask for volumeMode {FILESYSTEM}")
+            raise PluginError(f"{HOST_PATH} creates file systems only; request volumeMode {FILESYSTEM}")
         if claim.attributes_class:
             raise PluginError(f"{HOST_PATH} {NO_ATTRIBUTES}")
         if request.node is None:
@@ -85,17 +85,17 @@ class HostPath:
         return None
 
     def observe(self, surroundings: Surroundings) -> None:
-        """A directory depends on nothing in the cluster."""
+        """Nothing to do: directories do not depend on the cluster."""
 
     def capacities(self) -> Sequence[Manifest]:
-        """Not counted: the volumes share one file system with other data."""
+        """None: the volumes share one file system with other data, so their capacity is not counted."""
         return ()
 
     def volume_names(self) -> Collection[str]:
         return [entry.name for entry in os.scandir(self.root / RECORDS)]
 
     def discard(self, name: str) -> bool:
-        """Only an empty directory is certainly unused, and only one of our own store certainly has no owner."""
+        """Removes only an empty directory of our own store: any other may be in use or owned."""
         path = self._path(name)
         if self._record(path).read_text() != self.store:
             return False
@@ -128,7 +128,7 @@ class HostPath:
         return self.root / name
 
     def _path_of(self, volume: Manifest) -> Path:
-        """The volume's directory: always the one of its name, whatever its object says."""
+        """The volume's directory, always derived from its name; refuses an object with another path."""
         path = self._path(volume["metadata"]["name"])
         given = (volume["spec"].get("hostPath") or {}).get("path")
         if given != str(path):
@@ -139,7 +139,7 @@ class HostPath:
 
     def _is_there(self, path: Path) -> bool:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise PluginError(f"{path} is not the directory that was made there; look who replaced it")
+            raise PluginError(f"{path} is not the directory that was created there; find out what replaced it")
         return path.exists()
 
     def _record(self, path: Path) -> Path:

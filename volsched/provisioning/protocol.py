@@ -1,4 +1,4 @@
-"""What the PV controller requires of a provisioner that it calls, and what a storage back end does for one."""
+"""Interfaces: the provisioner that the PV controller calls, and the storage driver that a provisioner calls."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from volsched.pv_controller.rules import Provision, VolumePlugin
 
 # A call never blocks: a long one returns `Unfinished`, and the same call is made again later. So every call
 # must be idempotent, keyed by the volume's name: called twice for one name, a provisioner creates one volume, and
-# deleting what is gone succeeds. Crash recovery needs no more.
+# deleting an absent volume succeeds. Crash recovery needs no more.
 #
-# A refusal is a `PluginError` and means that nothing is left behind. Any other exception leaves the outcome
-# open and counts as not finished.
+# A refusal is a `PluginError` and means that no storage remains. After any other exception the outcome is unknown,
+# and the call counts as unfinished.
 
 Manifest = Mapping[str, Any]
 
@@ -26,12 +26,12 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a provisioner sees of the cluster: classes that name it, volumes that it created, all nodes."""
+    """The objects that a provisioner gets: classes that name it, volumes that it created, all nodes."""
 
     classes: Sequence[Manifest] = ()
     nodes: Sequence[Manifest] = ()
     volumes: Mapping[str, Manifest] = field(default_factory=dict)
-    """By name."""
+    """Name → volume."""
     changed: Collection[str] = ()
     """Names of volumes created, changed or deleted since the last call: the mapping may be much larger."""
 
@@ -39,15 +39,15 @@ class Surroundings:
 class Provisioner(Protocol):
     @property
     def plugin(self) -> VolumePlugin:
-        """Its name, and what it can do."""
+        """The provisioner's name and abilities."""
         ...
 
     def provision(self, request: Provision, now: int) -> Manifest | Unfinished:
-        """A volume's manifest, with at least its source; the controller adds the claim."""
+        """Create a volume. Returns its manifest with at least its source; the controller adds the claim."""
         ...
 
     def delete(self, volume: Manifest, now: int) -> Unfinished | None:
-        """Destroy the storage behind the volume; succeeds if it is gone already."""
+        """Destroy the storage behind the volume; succeeds if it is already gone."""
         ...
 
     def recycle(self, volume: Manifest, now: int) -> Unfinished | None:
@@ -71,7 +71,7 @@ class Provisioner(Protocol):
         ...
 
 
-# What a storage back end does for a provisioner: a CSI driver's controller, without the wire protocol.
+# The interface of a storage back end: a CSI driver's controller, without the wire protocol.
 #
 # Like a provisioner's, its calls are idempotent and never block: an unfinished one returns a `DriverRefusal`
 # with a code after which the same call must be repeated.
@@ -84,7 +84,7 @@ class CreateVolume:
     class_name: str
     parameters: Mapping[str, str]
     requirement: TopologyRequirement | None
-    """None: anywhere."""
+    """Where the volume must be reachable; None: anywhere."""
     pinned: bool
     """A pod waits for the volume in the first of the preferred terms."""
 
@@ -92,15 +92,15 @@ class CreateVolume:
 class Driver(Protocol):
     @property
     def topology(self) -> bool:
-        """Its volumes are reachable from some nodes only."""
+        """Whether its volumes are reachable from some nodes only."""
         ...
 
     def create(self, request: CreateVolume, now: int) -> Created | DriverRefusal:
-        """An exception is no answer: the volume may exist, or still appear."""
+        """Create a volume. After an exception the outcome is unknown: the volume may exist or still appear."""
         ...
 
     def delete(self, handle: str, now: int) -> DriverRefusal | None:
-        """Succeeds if the volume is gone already."""
+        """Delete the volume; succeeds if it is already gone."""
         ...
 
     def observe(self, surroundings: Surroundings) -> None: ...

@@ -1,4 +1,4 @@
-"""The contract of an external provisioner, as pure rules: when to act, where, and what follows.
+"""The contract of an external provisioner, as pure rules: when to act, where to create, how to handle answers.
 
 An external provisioner needs nothing but these rules and a driver.
 """
@@ -26,7 +26,7 @@ from volsched.pv_controller.rules.protection import DELETE, claim_provisioner
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import BOUND, RELEASED
 
-# Where a volume may be created and where it should be: the topology requirement of a CreateVolume call.
+# The topology requirement of a CreateVolume call: where a volume may be created, and where it should be.
 #
 # A segment is a label's key and value; a term is a conjunction of segments, sorted by key. A volume must be
 # reachable from one of the requisite terms; the preferred ones are tried in their order.
@@ -39,7 +39,7 @@ NO_TOPOLOGY = "no available topology found"
 
 
 class TopologyError(Exception):
-    """No requirement is possible; `reschedule`: another node may do better."""
+    """No requirement is possible; `reschedule`: another node may work."""
 
     def __init__(self, message: str, *, reschedule: bool = False) -> None:
         super().__init__(message)
@@ -54,11 +54,11 @@ class TopologyRequirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedNode:
-    """The node of the first consumer, as far as it is known."""
+    """The node of the first consumer, as far as known."""
 
     name: str
     labels: Labels | None
-    """None: the node no longer exists."""
+    """The node's labels; None: the node no longer exists."""
     keys: Sequence[str] | None
     """The driver's topology keys on the node; None: the node has no CSINode."""
 
@@ -66,7 +66,7 @@ class SelectedNode:
 def delayed_requirement(
     selected: SelectedNode, *, strict: bool, allowed: Sequence[TopologyTerm], nodes: Iterable[Labels]
 ) -> TopologyRequirement:
-    """For a claim whose pod has a node. Strict: there and nowhere else."""
+    """The requirement of a claim whose pod has a node. `strict`: only in the node's topology."""
     own = _own_term(selected)
     if strict:
         terms = flattened(allowed)
@@ -89,7 +89,7 @@ def immediate_requirement(
     claim_name: str,
     immediate_topology: bool = True,
 ) -> TopologyRequirement | None:
-    """For a claim that waits for no pod; None: the driver may choose freely."""
+    """The requirement of a claim that waits for no pod; None: the driver may choose freely."""
     if not allowed and not immediate_topology:
         return None
     requisite = ordered(flattened(allowed) if allowed else terms_of(nodes, keys))
@@ -175,9 +175,9 @@ def _texts(terms: Iterable[Term]) -> str:
     return "[" + ", ".join(map(term_text, terms)) + "]"
 
 
-# What a driver's answer means for the claim.
+# The consequences of a driver's answer for the claim.
 #
-# Invariant: the pod is never sent elsewhere while storage may still appear here.
+# Invariant: the pod is never rescheduled while storage may still appear for its node.
 
 
 class DriverCode(StrEnum):
@@ -225,13 +225,13 @@ class DriverRefusal:
 
 class Next(StrEnum):
     DONE = "done"
-    """There is a volume that fits."""
+    """A suitable volume exists."""
     FINISHED = "finished"
-    """There is no volume, and this call will create none; a new call may follow later."""
+    """No volume exists, and this call will create none; a new call may follow later."""
     BACKGROUND = "in background"
-    """There may be a volume: the same call is repeated until it is final, even if the claim is gone."""
+    """A volume may exist: the same call is repeated until its answer is final, even if the claim is gone."""
     RESCHEDULE = "reschedule"
-    """There is no volume, and the pod should get another node."""
+    """No volume exists, and the pod should get another node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,14 +267,14 @@ Manifest = Mapping[str, Any]
 
 
 def selected_node(claim: Claim) -> str:
-    """The node of the first consumer; empty: none is chosen."""
+    """The node of the first consumer; empty if none is chosen."""
     return next((claim.meta.annotations[key] for key in SELECTED_NODE_KEYS if key in claim.meta.annotations), "")
 
 
 def wants_volume(
     claim: Claim, storage_class: StorageClass | None, *, driver: str, own_node: str | None = None
 ) -> bool:
-    """`own_node`: a deployment that serves one node alone."""
+    """Whether the provisioner must create a volume for the claim. `own_node`: it serves only this node."""
     notes = claim.meta.annotations
     ours = driver in (claim_provisioner(notes), notes.get(MIGRATED_TO))
     if claim.volume_name or not ours or storage_class is None or ROLLBACK in notes:
@@ -334,7 +334,7 @@ def is_to_be_deleted(volume: Volume, *, driver: str) -> bool:
 
 
 def guarding(volume: Volume, *, driver: str) -> tuple[str, ...]:
-    """The correct finalizers: a volume whose storage we must delete stays until that is done."""
+    """The volume's correct finalizers: a volume whose storage we must delete stays until that is done."""
     finalizers = volume.meta.finalizers
     if not is_ours(volume, driver=driver):
         return finalizers

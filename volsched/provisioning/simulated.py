@@ -33,11 +33,11 @@ from volsched.runtime.clock import SECOND
 # | parameter | default | meaning |
 # |---|---|---|
 # | `topologyKeys` | `topology.kubernetes.io/zone` | node labels that make a domain, separated by commas |
-# | `replicas` | 1 | domains that every volume is in |
-# | `capacityPerDomain` | without end | what the class may use in one domain; it is published |
-# | `latencySeconds` | 0 | how long a volume takes |
+# | `replicas` | 1 | number of domains of every volume |
+# | `capacityPerDomain` | unlimited | capacity of the class in one domain; it is published |
+# | `latencySeconds` | 0 | time to create a volume |
 # | `failure` | none | `exhausted`, `refused`, `hang`, `raise`, `too-small` or `wrong-domain` |
-# | `failureRate` | 1 | how often that happens, from 0 to 1; which volumes it hits follows from the seed |
+# | `failureRate` | 1 | rate of the failure, from 0 to 1; the seed determines the affected volumes |
 
 EXHAUSTED, REFUSED, HANG, RAISE, TOO_SMALL, WRONG_DOMAIN = FAILURES = (
     "exhausted",
@@ -113,10 +113,10 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
 }
 
 
-# A storage array in memory: domains with room, latency, and faults, by class parameters.
+# A storage array in memory: domains with capacity, latency, and faults, by class parameters.
 
 WITHOUT_END = "8191Pi"
-"""Published for a class whose room is not counted, while other classes count theirs."""
+"""The capacity published for a class without a limit while other classes have one."""
 NEVER = 1 << 62
 Mishap = Callable[[CreateVolume, int], str]
 """The fault of a call, given the number of earlier calls for the volume; empty: none."""
@@ -129,11 +129,11 @@ class _Asset:
     terms: tuple[Term, ...]
     ready_at: int
     handed_over: bool = False
-    """The caller knows that it exists."""
+    """Whether the caller knows that the asset exists."""
     published: bool = False
-    """There is, or was, a volume for it."""
+    """Whether a volume object for it exists or existed."""
     adopted: bool = False
-    """Known from its volume alone: created by an array in another process."""
+    """Known only from its volume: created by an array in another process."""
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class Array:
     _handles: dict[str, str] = field(default_factory=dict)
     """Volume → its asset."""
     _taken: dict[tuple[str, Term, bool], int] = field(default_factory=dict)
-    """Class, domain, and whether it is handed over → bytes; counted incrementally, not by a scan of all assets."""
+    """(class, domain, handed over) → bytes in use; counted incrementally, not by a scan of all assets."""
 
     def create(self, request: CreateVolume, now: int) -> Created | DriverRefusal:
         try:
@@ -182,7 +182,7 @@ class Array:
         return list(self._assets)
 
     def discard(self, name: str) -> bool:
-        """Storage that had a volume may hold data to keep; storage that is being created cannot be stopped."""
+        """Keeps storage that had a volume, since it may hold data, and storage that is still being created."""
         asset = self._assets.get(name)
         if asset is None or asset.published or asset.ready_at == NEVER:
             return False
@@ -214,7 +214,7 @@ class Array:
                 self._keep(handle, None)
 
     def capacities(self) -> Sequence[Manifest]:
-        """By class and domain; nothing at all while no class counts its room."""
+        """Capacities by class and domain; none while no class has a limit."""
         if all(it.room is None for it in self._classes.values()):
             return ()
         return [
@@ -261,7 +261,7 @@ class Array:
     def _place(
         self, request: CreateVolume, wanted: StorageParameters, preferred: Sequence[Term]
     ) -> tuple[Term, ...] | None:
-        """The first domains with room; if a pod waits, the very first must be among them."""
+        """The first domains with room; for a pinned request, the very first must be among them."""
         chosen: list[Term] = []
         for place, term in enumerate(preferred):
             used = self._used(request.class_name, term, False)
@@ -274,12 +274,12 @@ class Array:
         return None
 
     def _used(self, class_name: str, term: Term, handed_over: bool) -> int:
-        """The bytes in use there, or only those that a caller knows of."""
+        """The bytes in use in a domain, or only those handed over."""
         known = self._taken.get((class_name, term, True), 0)
         return known if handed_over else known + self._taken.get((class_name, term, False), 0)
 
     def _keep(self, name: str, asset: _Asset | None) -> None:
-        """Every change of an asset; None: it is gone."""
+        """Set or remove (None) an asset; every change goes through here."""
         before = self._assets.pop(name, None)
         if before is not None:
             self._count(before, -before.bytes)
@@ -294,7 +294,7 @@ class Array:
 
 
 def _adopted(spec: Manifest) -> _Asset:
-    """A volume made by an array in another process: its object holds all that is known."""
+    """The asset of a volume created by an array in another process, from the volume's object."""
     required = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms", ())
     terms = tuple(
         tuple(sorted((it["key"], it["values"][0]) for it in term.get("matchExpressions", ()) if it.get("values")))
@@ -314,8 +314,8 @@ def _texts(terms: Sequence[Term]) -> str:
     return ", ".join(map(term_text, terms))
 
 
-# Zonal, multi-zonal or by rack, with latency, room and faults by class parameters. The volumes are ordinary
-# objects; a restarted process learns of them from the store.
+# Zonal, multi-zonal or by rack, with latency, capacity and faults by class parameters. The volumes are ordinary
+# objects; a restarted process reads them from the store.
 
 SIMULATED = "volsched.io/simulated"
 CSI_DRIVER = "simulated.volsched.io"
@@ -386,7 +386,8 @@ class Simulated:
         return self.driver.discard(name)
 
     def _requirement(self, request: Provision) -> TopologyRequirement:
-        """With one domain the scheduler has applied the class already; several are restricted by it here."""
+        """The class's allowed topologies are applied here only for volumes in several domains; the scheduler has
+        applied them for those in one."""
         claim, storage_class = parsed_claim(request.claim).value, parsed_class(request.storage_class).value
         nodes = [node["metadata"].get("labels") or {} for node in self._surroundings.nodes]
         allowed = storage_class.allowed_topologies
