@@ -48,7 +48,7 @@ from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.failure_memory import NODE_REJECTED
 from volsched.scheduling.rules.pod_claims import claim_uses
 
-# A node agent's view: its nodes' pods and attachments, indexed by what they use, and each pod with its
+# A node agent's view: its nodes' pods and attachments, indexed by the objects they use, and each pod with its
 # surroundings.
 #
 # Pods and attachments are read when they change. Claims and volumes are read when a pod is examined: there may
@@ -100,7 +100,7 @@ class NodeScenes:
         return manifest_of(self.world.states, f"pod/{pod.key}") or {}
 
     def scene(self, pod: Pod, *, now: int, admitting: Sequence[Pod] = ()) -> tuple[PodScene, dict[str, int]]:
-        """The pod with its surroundings, and the version of every object in them."""
+        """The pod with its surroundings, and the version of every object read for them."""
         manifest, node = self.manifest(pod), self.node(pod.node_name)
         mounts = list(self._mounts(pod))
         attachments = [
@@ -216,7 +216,7 @@ def _drop(keys: Keys, key: str, member: str) -> None:
 
 # Level-triggered: a pod is examined when it, its node, its claims, their volumes or their attachments have
 # changed, or when it is due. Every step is one command that is refused if anything it was decided on has
-# changed; a refused step is decided again. So two agents may serve one node, and an agent may die on any line.
+# changed; a refused step is decided again. So two agents may serve one node, and an agent may crash at any point.
 
 BATCH = 256
 RETRY = 1 * SECOND
@@ -232,7 +232,7 @@ class NodeAgent:
     owner: str
     new_uid: Callable[[], str]
     nodes: Callable[[str], bool] | None = None
-    """Which nodes it serves, by name; None: all of them."""
+    """Whether the agent serves the node of this name; None: it serves all."""
     checks: Sequence[Check] = CHECKS
     batch: int = BATCH
     _scenes: NodeScenes = field(init=False)
@@ -244,7 +244,7 @@ class NodeAgent:
         self._scenes = NodeScenes(self.world, self.nodes or (lambda _: True))
 
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; what waits has its time
-        """Queue what has changed in the world."""
+        """Queue the pods and nodes affected by these changes."""
         for stream in streams:
             self._queue |= dict.fromkeys(self._scenes.update(stream))
 
@@ -261,13 +261,12 @@ class NodeAgent:
         try:
             outcomes = execute(self.database, [command for _, command in deeds], now=now)
         except Exception:
-            # Whether the step was committed is unknown. The log knows, and a second examination finds it.
+            # It is unknown whether the steps were committed; a second examination reads the result from the log.
             self._queue |= dict.fromkeys(batch)
             raise
         for (stream, _), outcome in zip(deeds, outcomes, strict=True):
             if not isinstance(outcome, Done):
-                # Another process wrote first, which the log will show; the delay covers refusals that the log does
-                # not show.
+                # Another process wrote first, and the log will show it; the delay covers refusals without one.
                 self._later[stream] = now + RETRY
         return len(batch)
 
@@ -343,8 +342,8 @@ class NodeAgent:
         manifests = (attachment for volume in step.volumes if (attachment := attachment_of(volume, scene.node)))
         by_name = {attachment["metadata"]["name"]: attachment for attachment in manifests}
         author = door.controller(self.owner, now)
-        # There is no attacher to wait for, so they are attached from the beginning. A volume for one node at a
-        # time is refused here if another node was first: its attachment name is taken.
+        # There is no attacher to wait for, so attachments are created as attached. A volume for one node at a time
+        # is refused here if another node was first: its attachment name is taken.
         writes = [
             door.create(ATTACHMENT, attachment, author, uid=self.new_uid(), status={"attached": True})
             for attachment in by_name.values()
@@ -384,7 +383,7 @@ class NodeAgent:
 
 
 def _admitting_to(node: Node | None) -> Callable[[Event], str | None]:
-    """Pods that another agent has admitted meanwhile: there may be no room beside them."""
+    """Detects pods that another agent admitted meanwhile, which may have used up the node's room."""
     mark = f'"{ADMITTED_BY}":"{node.meta.uid if node else ""}"'
 
     def outdated(event: Event) -> str | None:

@@ -1,4 +1,4 @@
-"""What a node does with the pods that are assigned to it.
+"""The rules of a node for the pods that are assigned to it.
 
-Pure rules over values; `node_agent.agent` passes them the world and carries out their steps.
+Pure rules over values; `node_agent.agent` passes them the state of the cluster and carries out their steps.
 """

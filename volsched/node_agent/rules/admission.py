@@ -16,8 +16,8 @@ from volsched.scheduling.rules.reasons import claim_of_other_pod
 
 # A node's checks of a pod besides its volumes: those of the scheduler's filters that a kubelet repeats.
 #
-# Between a decision and its admission a node may have changed, and a pod whose nodeName was set by hand was
-# never decided on at all.
+# Between a decision and the pod's admission, a node may have changed; and no scheduler has checked a pod whose
+# nodeName was set by hand.
 
 Check = Callable[[Pod, Node, Sequence[Pod]], str | None]
 """Why the pod may not run on the node beside these others, or None."""
@@ -76,7 +76,7 @@ def out_of_reach(volume: Volume, node: Node) -> str:
 def _problem(pod: Pod, node: Node, mount: Mount) -> str | None:
     claim, volume, key = mount.claim, mount.volume, mount.use.key
     if claim is None:
-        remedy = "it is made from the pod's template; wait for it" if mount.use.ephemeral else "create it"
+        remedy = "it is created from the pod's template; wait for it" if mount.use.ephemeral else "create it"
         return f'PersistentVolumeClaim "{key}" does not exist; {remedy}'
     if mount.use.ephemeral and not is_owned_by(claim, pod):
         return f"{claim_of_other_pod(claim.key, pod.key)}; delete the claim or rename the pod"
@@ -87,7 +87,7 @@ def _problem(pod: Pod, node: Node, mount: Mount) -> str | None:
     if volume is None:
         return (
             f'PersistentVolume "{claim.volume_name}" of claim "{key}" does not exist; '
-            "create it again with its claimRef, or delete the claim"
+            "recreate it with its claimRef, or delete the claim"
         )
     if volume.claim_ref is None or volume.claim_ref.uid != claim.meta.uid:
         return (
@@ -100,8 +100,8 @@ def _problem(pod: Pod, node: Node, mount: Mount) -> str | None:
 def _not_bound(key: str, claim: Claim, node: Node) -> str:
     phase = claim.phase or "without a phase"
     return (
-        f'PersistentVolumeClaim "{key}" is {phase}, not Bound, and for a pod that has a node already nobody binds '
-        "a claim that waits for its first consumer; delete the pod and create it without spec.nodeName, or bind "
+        f'PersistentVolumeClaim "{key}" is {phase}, not Bound; a claim that waits for its first consumer is not '
+        "bound for a pod that already has a node; delete the pod and create it without spec.nodeName, or bind "
         f'the claim to a volume that node "{node.name}" can reach'
     )
 
@@ -126,7 +126,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """A claim cannot be mounted now. Nothing is marked, because nothing is about to be used."""
+    """A claim cannot be mounted now. No claim is marked, because the pod does not start yet."""
 
     message: str
 
@@ -141,14 +141,14 @@ def admit(
     refusal = _refusal(pod, node, others, mounts, checks)
     if refusal is not None:
         return Rejected(refusal)
-    # A claim that is not completely bound has no data state of its own yet: a mark made now would be lost when the
+    # A claim that is not completely bound has no data state of its own yet: a mark set now would be lost when the
     # controller completes the binding.
     problem = mount_problem(pod, node, mounts)
     return Admitted(to_mark(mounts)) if problem is None else NotYet(problem)
 
 
 def to_mark(mounts: Sequence[Mount]) -> tuple[str, ...]:
-    """Claims that are not marked as used yet, in name order; absent means Dirty, and is made explicit."""
+    """Claims that are not marked Dirty yet, in name order; an absent mark means Dirty, and is set too."""
     claims = {mount.claim.key for mount in mounts if mount.claim is not None and mount.claim.data_state != DIRTY}
     return tuple(sorted(claims))
 
@@ -169,14 +169,14 @@ def _refusal(
     return None
 
 
-# VolumeAttachments: which a node needs before it mounts, and which it removes.
+# VolumeAttachments: those that a node needs before it mounts, and those that it removes.
 #
-# Only CSI volumes are attached. The node agent plays the attacher too: an existing attachment is attached. A
+# Only CSI volumes are attached. The node agent is the attacher too: an existing attachment is attached. A
 # volume for one node at a time has the same attachment name everywhere, so that the store itself refuses a
 # second.
 
 NODE_UID = "volsched.io/node-uid"
-"""On an attachment: its node's uid, which a recreated node does not share; also marks it as ours."""
+"""Annotation of an attachment: its node's uid, which differs for a recreated node; also marks it as ours."""
 SHARED_MODES = ("ReadOnlyMany", "ReadWriteMany")
 
 
@@ -186,7 +186,7 @@ def volumes_to_attach(mounts: Sequence[Mount]) -> list[Volume]:
 
 
 def is_exclusive(volume: Volume) -> bool:
-    """It may be attached to one node at a time; a volume without access modes is not restricted."""
+    """Whether the volume may be attached to one node at a time only; without access modes it is not restricted."""
     return bool(volume.access_modes) and not any(mode in SHARED_MODES for mode in volume.access_modes)
 
 
@@ -200,7 +200,7 @@ def attachment_name(volume: Volume, node: Node) -> str:
 
 
 def attachment_of(volume: Volume, node: Node) -> dict[str, Any]:
-    """The attachment as it is created."""
+    """The manifest of a new attachment."""
     source = volume.source
     assert source is not None
     return {
@@ -234,7 +234,7 @@ def attach_problem(volume: Volume, node: Node, attachments: Iterable[VolumeAttac
 def to_detach(
     attachments: Iterable[VolumeAttachment], node: Node | None, in_use: Collection[str]
 ) -> list[VolumeAttachment]:
-    """Of the attachments to one node name, those of ours that are no longer needed.
+    """Our attachments among these (all to one node name) that are no longer needed.
 
     `node` is None while there is no such node: volumes that its pods may still use stay attached. `in_use` are the
     names of the volumes of pods there that have not finished.
@@ -249,7 +249,7 @@ def to_detach(
 
 
 def _is_for(attachment: VolumeAttachment, node: Node) -> bool:
-    """Made for this node, not for an earlier one of its name; and not being deleted."""
+    """Whether it was created for this node, not an earlier one of its name, and is not being deleted."""
     same = attachment.node_name == node.name and attachment.meta.annotations.get(NODE_UID) == node.meta.uid
     return same and not attachment.meta.being_deleted
 

@@ -1,4 +1,4 @@
-"""What a node does next about one of its pods, and the status it writes in a kubelet's terms."""
+"""The next step of a node for one of its pods, and the status it writes in a kubelet's terms."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from volsched.node_agent.rules.admission import (
 )
 from volsched.scheduling.rules.failure_memory import NODE_REJECTED
 
-# Nothing is remembered between two steps: the pod's status, its claims and its attachments hold all that was
-# done. So an agent after a crash, or a second agent at the same time, finds the same next step, and each step
-# is written only if everything it was decided on is unchanged.
+# No state is kept between two steps: the pod's status, its claims and its attachments record all steps. So an
+# agent after a crash, or a second agent at the same time, finds the same next step, and each step is written only
+# if everything it was decided on is unchanged.
 
 RUN_SECONDS = "volsched.io/run-seconds"
 EXIT_CODE = "volsched.io/exit-code"
@@ -44,29 +44,29 @@ class PodScene:
     node: Node | None
     mounts: Sequence[Mount] = ()
     attachments: Sequence[VolumeAttachment] = ()
-    """Of the pod's volumes, to any node."""
+    """The attachments of the pod's volumes, to any node."""
     others: Sequence[Pod] = ()
     """The pods that the node has admitted and that have not finished."""
     admitted_by: str | None = None
     """The uid of the node that admitted the pod."""
     running_for: int | None = None
-    """For how many seconds its containers have been running; None: they are not."""
+    """Seconds that its containers have been running; None: they are not running."""
     has_started: bool = False
-    """A container has run at some time."""
+    """Whether a container has ever run."""
     shut_down: bool = False
-    """It is being deleted and runs nothing any more."""
+    """Whether the pod is being deleted and its containers have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing to do, for so many seconds or until something changes."""
+    """Nothing to do, for this many seconds or until something changes."""
 
     seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Nothing can be done, for a reason to report."""
+    """No step is possible, for a reason to report."""
 
     reason: str
     message: str
@@ -93,7 +93,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class StartPod:
-    """Everything is mounted."""
+    """Start the pod: everything is mounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class ShutDown:
-    """The pod is being deleted: its containers end and its volumes are unmounted."""
+    """End the containers of a pod that is being deleted, and unmount its volumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Nothing of the pod runs any more, and it has no finalizers: it can be removed."""
+    """Remove the pod: its containers have ended, and it has no finalizers."""
 
 
 Step = Idle | Stuck | Admit | Reject | Attach | StartPod | Finish | ShutDown | Remove
@@ -138,27 +138,27 @@ def _leave(scene: PodScene) -> Step:
 
 
 def holds_volumes(pod: Pod, *, shut_down: bool) -> bool:
-    """Its volumes are mounted on its node, or about to be; assumed so if the node is gone."""
+    """Whether the pod's volumes are mounted on its node or about to be; also assumed if the node is gone."""
     return pod.phase not in TERMINATED and not shut_down
 
 
 def node_not_found(name: str) -> str:
     return (
-        f'node "{name}" does not exist: nobody runs the pod, and it is left as it is; delete the pod, or create '
-        "the node again"
+        f'node "{name}" does not exist: the pod does not run and is left unchanged; delete the pod, or recreate '
+        "the node"
     )
 
 
 def _is_admitted(scene: PodScene, node: Node) -> bool:
-    """By this node, not an earlier one of its name; and none of its claims is marked Clean."""
+    """Whether this node, not an earlier one of its name, admitted the pod, and no claim is marked Clean."""
     clean = any(mount.claim is not None and mount.claim.data_state == CLEAN for mount in scene.mounts)
     return scene.admitted_by == node.meta.uid and not clean
 
 
 def _admission(scene: PodScene, node: Node, checks: Sequence[Check]) -> Step:
     if scene.running_for is not None and scene.admitted_by in (None, node.meta.uid):
-        # It runs here since before there was an agent, or with a claim that another writer marked clean. It is not
-        # evicted, but its claims are in use.
+        # The pod was started before the agent, or another writer marked a claim Clean. It is not evicted, but its
+        # claims are in use.
         return Admit(to_mark(scene.mounts))
     verdict = admit(scene.pod, node, scene.others, scene.mounts, checks=checks)
     if isinstance(verdict, Admitted):
@@ -166,7 +166,7 @@ def _admission(scene: PodScene, node: Node, checks: Sequence[Check]) -> Step:
     if isinstance(verdict, NotYet):
         return Stuck(FAILED_MOUNT, verdict.message)
     if scene.has_started:
-        # It may have written data, so it must not be rescheduled as if it had not run.
+        # The pod may have written data, so it must not be rescheduled as if it had not run.
         return Finish(KILLED, NODE_REJECTED, verdict.message)
     return Reject(verdict.message)
 
@@ -188,7 +188,7 @@ def _of(volume: Volume, scene: PodScene) -> list[VolumeAttachment]:
 
 
 def _run_on(pod: Pod, seconds: int) -> Step:
-    """Until its annotations end it: a cluster can be simulated without containers."""
+    """The pod runs until its annotations end it, so that a cluster is simulated without containers."""
     for key in (RUN_SECONDS, EXIT_CODE):
         given = pod.meta.annotations.get(key)
         if given is not None and _number(given) is None:
@@ -202,7 +202,7 @@ def _run_on(pod: Pod, seconds: int) -> Step:
 
 
 def exit_code(pod: Pod) -> int:
-    """The exit code of its containers."""
+    """The exit code of the pod's containers."""
     return _number(pod.meta.annotations.get(EXIT_CODE, "")) or 0
 
 
@@ -210,13 +210,13 @@ def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= MOST_DIGITS else None
 
 
-# A pod's status in a kubelet's terms: what is written when it is admitted, starts, ends or is shut down.
+# A pod's status in a kubelet's terms: the patch when it is admitted, starts, ends or is shut down.
 #
-# Each function returns a merge patch of the pod's manifest; lists are replaced whole, so their other entries
-# are kept.
+# Each function returns a merge patch of the pod's manifest; lists are replaced whole, so the patch
+# repeats their other entries.
 
 ADMITTED_BY = "admittedBy"
-"""In the status, out of reach of user updates: the uid of the node that admitted the pod."""
+"""Status field, which users cannot update: the uid of the node that admitted the pod."""
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 Patch = dict[str, Any]
 
@@ -227,7 +227,7 @@ def admitted_by(pod: Manifest) -> str | None:
 
 
 def started_at(pod: Manifest) -> str | None:
-    """When its containers started, if they run."""
+    """When the pod's containers started, if they run."""
     if status(pod).get("phase") != RUNNING:
         return None
     running = [_state(container).get("running") for container in _containers(pod)]
@@ -238,18 +238,18 @@ def started_at(pod: Manifest) -> str | None:
 
 
 def has_started(pod: Manifest) -> bool:
-    """A container of it has run at some time."""
+    """Whether a container of the pod has ever run."""
     return any({"running", "terminated"} & _state(it).keys() or it.get("lastState") for it in _containers(pod))
 
 
 def is_shut_down(pod: Manifest) -> bool:
-    """It is being deleted, nothing of it runs any more, and its grace period is over."""
+    """Whether the pod is being deleted, its containers have ended, and its grace period is over."""
     ended = status(pod).get("phase") in (SUCCEEDED, FAILED)
     return ended and metadata(pod).get("deletionGracePeriodSeconds") == 0 and "deletionTimestamp" in metadata(pod)
 
 
 def admitted(pod: Manifest, *, node_uid: str, now: str) -> Patch:
-    """Taken over running, if it runs and no other node had admitted it; otherwise about to be started."""
+    """The status after admission: a running pod that no other node admitted continues, others start."""
     if admitted_by(pod) in (None, node_uid) and started_at(pod) is not None:
         return {"status": {ADMITTED_BY: node_uid}}
     waiting = {"waiting": {"reason": "ContainerCreating"}}
@@ -259,7 +259,7 @@ def admitted(pod: Manifest, *, node_uid: str, now: str) -> Patch:
         entry = known.get(container["name"], {})
         fresh = {**container, "ready": False, "started": False, "restartCount": 0, "state": waiting}
         if {"running", "terminated"} & _state(entry).keys():
-            # It ran on a node of this name that is gone; how it ended there is unknown.
+            # The pod ran on a deleted node of this name; how it ended there is unknown.
             lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": now}}
             fresh |= {"lastState": lost, "restartCount": int(entry.get("restartCount", 0)) + 1}
         containers.append(fresh)
@@ -325,7 +325,7 @@ def _ended(container: Manifest, exit_code: int, now: str) -> Manifest:
 
 
 def _conditions(pod: Manifest, given: Mapping[str, str], now: str, *, reason: str = "") -> list[Manifest]:
-    """The given conditions, and the others unchanged; the time is that of the last change."""
+    """The pod's conditions with the given ones set; the transition time is that of the last change."""
     known = {str(it.get("type")): it for it in status(pod).get("conditions", ()) if isinstance(it, dict)}
     for type_, value in given.items():
         before = known.get(type_, {})
