@@ -100,7 +100,7 @@ def test_nobody_listens(run: Run, kubeconfig: Kubeconfig, tmp_path: Path, words:
     assert result.code == 1
     assert not (tmp_path / "o.db").exists(), "nothing is made before the cluster is known"
     assert "cannot be reached" in result.err
-    assert 'is context "prod" the one that is meant?' in result.err
+    assert 'is context "prod" the right one?' in result.err
 
 
 @pytest.mark.parametrize("words", [LIVE, OBSERVE], ids=["live", "observe"])

@@ -16,7 +16,7 @@ Object = dict[str, Any]
 def owned_class_policies(
     name: str, labels: Mapping[str, str], *, classes: Sequence[str], schedulers: Sequence[str]
 ) -> list[Object]:
-    """Reserves classes for these schedulers: two schedulers that take from one pool of volumes collide.
+    """Reserves classes for these schedulers, because two schedulers that use one pool of volumes conflict.
 
     A policy for pods cannot look up their claims. So claims of these classes may be created in labelled namespaces
     only, and every pod with a claim there must have one of these schedulers.
@@ -29,7 +29,7 @@ def owned_class_policies(
         f"this StorageClass belongs to volsched; label the namespace {OWNED}=enabled to use it",
     )
     pods = (
-        # Not a condition on namespaceObject: match conditions do not have it, and a server ignores their errors.
+        # Not a condition on namespaceObject: match conditions cannot read it, and a server ignores their errors.
         {
             "namespaceSelector": {"matchLabels": {OWNED: "enabled"}},
             "resourceRules": [_admission_rule("pods")],
@@ -51,9 +51,9 @@ def _cel_list(names: Iterable[str]) -> str:
 
 
 def gate_policy(name: str, labels: Mapping[str, str]) -> tuple[Object, Object]:
-    """Sets the gate on new pods with claims, in namespaces that are labelled for it; from Kubernetes 1.36 on.
+    """Sets the gate on new pods with claims, in labelled namespaces; requires Kubernetes 1.36 or later.
 
-    No server of ours is in the path: deleting the policy and `volsched ungate --all` end it.
+    It needs no webhook of ours. To remove it, delete the policy and run `volsched ungate --all`.
     """
     metadata = {"name": name, "labels": labels}
     gates = "object.spec.?schedulingGates.orValue([])"
@@ -100,7 +100,7 @@ def _policy(
     name = f"{prefix}-{part}"
     metadata = {"name": name, "labels": labels}
     spec = {
-        # A policy that cannot be evaluated must not stop people from working.
+        # A policy that cannot be evaluated must not block users.
         "failurePolicy": "Ignore",
         "matchConstraints": constraints,
         "matchConditions": [{"name": part, "expression": concerns}],

@@ -1,9 +1,9 @@
 """A foreign API server in memory, without faults: the objects behind the simulated cluster.
 
-It has versions and uids of its own and knows nothing of our log. Tests write here as another writer would:
-the PV controller, a provisioner, an administrator, a second scheduler. The rules are those of our own store
-(`objects.rules.lifecycle`), so the two clusters that we play differ only in where objects live and who
-numbers them.
+It has its own versions and uids and is independent of our log. Tests write here as another writer would: the PV
+controller, a provisioner, an administrator, a second scheduler. The rules are those of our own store
+(`objects.rules.lifecycle`), so the local and the simulated cluster differ only in where objects are stored and
+versioned.
 """
 
 import json
@@ -49,13 +49,13 @@ ABLE = Capabilities(can_unbind=True, has_data_state=True, can_unassign=True)
 @dataclass(slots=True)
 class ForeignApi:
     now_text: Callable[[], str]
-    """The time now, as RFC 3339."""
+    """The present time, as RFC 3339."""
     capabilities: Capabilities = ABLE
     uid: str = "kube-system-1"
-    """Identifies the cluster: one that was replaced has another."""
+    """Identifies the cluster; a replaced cluster has another uid."""
     page_size: int = 500
     forbidden: set[Permission] = field(default_factory=set)
-    """What an administrator has not allowed us."""
+    """Permissions that we do not have."""
     events: list[Manifest] = field(default_factory=list)
     """The events that were created."""
     _version: int = 0
@@ -81,7 +81,7 @@ class ForeignApi:
             if known.get(key) == (it["metadata"]["uid"], it["metadata"]["resourceVersion"])
         )
         objects = [manifest for key, manifest in shown.items() if key not in set(unchanged)]
-        # All pages are of one moment; the watch reports what is written between two of them.
+        # All pages show the state at one moment; the watch reports writes between two of them.
         cursor, size = self.head, self.page_size
         for start in range(0, max(len(objects), 1), size):
             is_last = start + size >= len(objects)
@@ -98,7 +98,7 @@ class ForeignApi:
                     kind, f"{kind}: the cursor {version} is too old, the oldest is {oldest}; list again"
                 )
         news = [change for change in self._history if int(change.version) > known.get(change.kind, self._version)]
-        # This server numbers all kinds by one counter, and reports changes in its order.
+        # This server has one version counter for all kinds, and reports changes in its order.
         reached = int(news[limit - 1].version) if len(news) > limit else self._version
         reached = reached if news else 0
         changes = tuple(_copy_of(change) for change in news[:limit])
@@ -128,7 +128,7 @@ class ForeignApi:
     def _replace(self, kind: str, manifest: Manifest, status: bool) -> Manifest:
         sent = dict(manifest)
         if status and not self.capabilities.has_data_state and isinstance(sent.get("status"), dict):
-            # As a server does with a field that it does not know.
+            # A real server drops fields that it does not know.
             sent["status"] = {name: value for name, value in sent["status"].items() if name != "dataState"}
         return self._write(
             kind,
@@ -173,10 +173,10 @@ class ForeignApi:
     ) -> None:
         self._permit("create", "Pod", "binding")
         stored = self._objects.get(("Pod", key))
-        # Preconditions are checked first, and do not say which of the two failed.
+        # Preconditions are checked first, and the error does not tell which of the two failed.
         if stored is not None and (metadata(stored.manifest or {}).get("uid"), str(stored.rv)) != (uid, version):
             raise CallRefusedError(
-                Refusal.CONFLICT, f'Pod "{key}" is not the pod {uid} at version {version} any more'
+                Refusal.CONFLICT, f'Pod "{key}" is no longer the pod {uid} at version {version}'
             )
         now = self.now_text()
         self._write("Pod", key, lambda state: bind_pod(state, key, uid=uid, node=node, now=now, notes=annotations))
@@ -184,22 +184,22 @@ class ForeignApi:
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:
         if not self.capabilities.can_unassign:
             raise CallRefusedError(
-                Refusal.INVALID, f'Pod "{key}": this cluster takes no pod off its node; delete it'
+                Refusal.INVALID, f'Pod "{key}": this cluster cannot unassign a pod from its node; delete it'
             )
         now = self.now_text()
         return self._write("Pod", key, lambda state: unassign_pod(state, key, uid=uid, reason=reason, now=now))
 
     @property
     def head(self) -> str:
-        """The version of the last write of all."""
+        """The version of the last write to any object."""
         return str(self._version)
 
     def changes_between(self, after: int, until: int) -> tuple[PortChange, ...]:
-        """Copies, because a watcher may keep and change what it gets."""
+        """Copies of the changes, because a watcher may keep and modify them."""
         return tuple(_copy_of(change) for change in self._history if after < int(change.version) <= until)
 
     def forget_history(self, *kinds: str) -> None:
-        """Every cursor of these kinds, or of all, that is not at the head becomes too old."""
+        """Expire all cursors of these kinds, or of all kinds, that are not at the head."""
         for kind in kinds or NOUN_OF_KIND:
             self._forgotten[kind] = self._version
         self._history = [change for change in self._history if kinds and change.kind not in kinds]
@@ -235,11 +235,11 @@ def _copy_of(change: PortChange) -> PortChange:
 
 
 def _manifest_of(state: ObjectState | None) -> dict[str, Any] | None:
-    """A copy of the manifest with its version, as the server hands it out."""
+    """A copy of the manifest with its version, as the server returns it."""
     if state is None or state.manifest is None:
         return None
-    # A manifest is JSON, and through JSON it is copied several times faster than by `deepcopy`. Not by orjson: a
-    # server may hold numbers that are too large for it.
+    # Copying through JSON is several times faster than `deepcopy`. Not through orjson: a server may hold numbers
+    # that are too large for it.
     manifest: dict[str, Any] = json.loads(json.dumps(state.manifest))
     manifest["metadata"]["resourceVersion"] = str(state.rv)
     return manifest

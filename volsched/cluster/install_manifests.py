@@ -1,7 +1,7 @@
-"""What an administrator applies to run a mode in the cluster: one source for YAML, kustomize and Helm.
+"""The manifests that install a mode in a cluster: one source for YAML, kustomize and Helm.
 
-An observer may list and watch the kinds that are observed, and nothing else; a mode that acts may do what its row
-of `cluster.permissions` says. It listens on loopback, where only `kubectl port-forward` reaches it, unless it is
+An observer may only list and watch the observed kinds; a mode that acts has the permissions of its row in
+`cluster.permissions`. It listens on loopback, where only `kubectl port-forward` reaches it, unless it is
 given a certificate.
 """
 
@@ -18,10 +18,10 @@ COMPONENTS = {OBSERVE: "observer", ADVISE: "adviser", GATE_MODE: "gate", OWN: "s
 """Mode → the last part of the names of its objects."""
 PORT = 8700
 UID = 10001
-"""Of the user in the image."""
+"""The uid of the user in the image."""
 DATA = "/data"
 STARTUP_MINUTES = 10
-"""For the first list of a large cluster."""
+"""Time for the first list of a large cluster."""
 STORE_SIZE = "10Gi"
 DATABASE_KEY = "url"
 
@@ -31,18 +31,18 @@ class Installation:
     namespace: str = "volsched"
     image: str = "volsched:latest"
     tls_secret: str | None = None
-    """Of type kubernetes.io/tls. With one there is a Service, whose callers authenticate with a token."""
+    """A Secret of type kubernetes.io/tls. It adds a Service, whose callers authenticate with a token."""
     monitored: bool = False
-    """With a ServiceMonitor, where Prometheus' operator is installed; it needs the Service."""
+    """Adds a ServiceMonitor for the Prometheus operator; it needs the Service."""
     mode: str = OBSERVE
     database_secret: str | None = None
     """A Secret whose key `url` is a PostgreSQL URL: two replicas share it. Without, SQLite and one replica."""
     owned_classes: tuple[str, ...] = ()
     """StorageClasses whose claims only pods of our scheduler, and of schedulers that let us bind, may use."""
     binding_schedulers: tuple[str, ...] = ()
-    """schedulerNames of kube-schedulers that leave volumes to us: their extender's bind is ours."""
+    """schedulerNames of kube-schedulers whose extender binds through us."""
     prioritized: bool = False
-    """With a FlowSchema, so that our calls do not queue behind all other service accounts."""
+    """Adds a FlowSchema, so that our calls do not queue behind all other service accounts."""
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ def _role_binding(installation: Installation) -> Object:
 
 
 def _lock_role(installation: Installation) -> tuple[Object, ...]:
-    """For the installation lock, in the one namespace where installations of all namespaces meet."""
+    """The role for the installation lock, which is in one namespace for installations of all namespaces."""
     rules = role_rules(MODES[installation.mode], namespace=LOCK_NAMESPACE)
     if not rules:
         return ()
@@ -154,7 +154,7 @@ def _lock_role(installation: Installation) -> tuple[Object, ...]:
 
 
 def _store_claim(installation: Installation) -> Object:
-    """Bindings in flight are in the store: a store that vanished with its pod would forget what to undo."""
+    """The store holds bindings in flight: if it were lost with its pod, they could not be undone."""
     resources = {"requests": {"storage": STORE_SIZE}}
     return _object(
         "v1",
@@ -172,7 +172,7 @@ def _disruption_budget(installation: Installation) -> Object:
 
 
 def _flow_schema(installation: Installation) -> Object:
-    """kube-scheduler's level: a service account outside kube-system is in `workload-low` otherwise."""
+    """Gives our calls kube-scheduler's priority level; other service accounts are in `workload-low`."""
     account = {
         "kind": "ServiceAccount",
         "serviceAccount": {"name": installation.name, "namespace": installation.namespace},
@@ -228,7 +228,7 @@ def _deployment(installation: Installation) -> Object:
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
         "startupProbe": {**ready, "periodSeconds": 10, "failureThreshold": STARTUP_MINUTES * 6},
         "readinessProbe": {**ready, "periodSeconds": 15},
-        # It does not depend on the cluster: a restart would not make the cluster answer again.
+        # Independent of the cluster: a restart would not make the cluster answer again.
         "livenessProbe": {
             "exec": {"command": ["python", "-m", "volsched.runtime.health_check", "alive"]},
             "periodSeconds": 30,
@@ -248,7 +248,7 @@ def _deployment(installation: Installation) -> Object:
         installation,
         spec={
             "replicas": 1 if installation.database_secret is None else 2,
-            # Two pods would write one SQLite file.
+            # Otherwise two pods would write one SQLite file.
             "strategy": {"type": "Recreate" if installation.database_secret is None else "RollingUpdate"},
             "selector": {"matchLabels": installation.labels},
             "template": {
@@ -336,7 +336,7 @@ def kustomize_files(installation: Installation) -> Mapping[str, list[Object]]:
             {
                 "apiVersion": "kustomize.config.k8s.io/v1beta1",
                 "kind": "Kustomization",
-                # A namespace here would move the lock's role out of its own.
+                # A namespace here would override that of the lock's role.
                 **({} if installation.acts else {"namespace": installation.namespace}),
                 "resources": [f"{installation.mode}.yaml"],
             }
@@ -380,7 +380,7 @@ def helm_files(installation: Installation, *, version: str) -> Mapping[str, list
                 "version": version,
                 "description": description,
                 "type": "application",
-                # For people who install it without having read our documents.
+                # For users who install the chart without reading our documents.
                 "annotations": {RENDERED_BY_HELM: "never; our tests substitute its values and check the result"},
             }
         ],

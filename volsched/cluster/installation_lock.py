@@ -1,12 +1,12 @@
-"""The installation lock: two installations must not both act on one cluster, and a Lease there says who does.
+"""The installation lock: a Lease in the cluster ensures that only one installation acts on it at a time.
 
 All processes of an installation share one store, and hold the lock together: its holder is the store, not a
-process. A process that renewed the lock knows that it is good for `DEADLINE_SECONDS`; others take it only after
-they have seen no renewal for `DURATION_SECONDS`. Each process counts both by its own monotonic clock: clocks of
-two machines never agree, so no time that is written in the record is compared with anything.
+process. A process that renewed the lock may act for `DEADLINE_SECONDS`; other installations take it only after
+they have seen no renewal for `DURATION_SECONDS`. Each process measures both by its own monotonic clock: clocks of
+two machines never agree, so times written in the record are never compared.
 
-Rejected: the namespace of the installation as the place of the Lease. Two installations in two namespaces would
-not meet. Rejected: one holder among the processes of an installation. Each crash would stop all of them for 15 s.
+Rejected: the Lease in the namespace of the installation. Two installations in two namespaces would not exclude
+each other. Rejected: one process of an installation as the holder. Each crash would stop all of them for 15 s.
 """
 
 import logging
@@ -21,12 +21,12 @@ from volsched.log.observed_cluster import attached_cluster, first_attached, requ
 from volsched.runtime.clock import Clock, rfc3339_micro
 
 DURATION_SECONDS = 15
-"""After so long without a renewal, the lock is free."""
+"""The lock is free after this time without a renewal."""
 DEADLINE_SECONDS = 10.0
-"""A process that could not renew the lock for so long stops acting; the rest is for calls that are under way."""
+"""A process that could not renew the lock for this long stops acting; the rest is for calls in flight."""
 RETRY_SECONDS = 2.0
 TRIES = 3
-"""Attempts to write in one look: other processes of this installation renew the same record."""
+"""Attempts to write per check, because other processes of this installation renew the same record."""
 NAMESPACE = "kube-system"
 GATE_LOCK = "volsched-gate"
 _log = logging.getLogger("volsched.lock")
@@ -38,11 +38,11 @@ class LeaseCalls(Protocol):
     def create_lease(self, manifest: Manifest) -> Manifest: ...
 
     def update_lease(self, manifest: Manifest) -> Manifest:
-        """CONFLICT where it is at another version."""
+        """Replace the Lease; CONFLICT if it is at another version."""
 
 
 def lock_name(scheduler: str | None) -> str:
-    """Of the installation that places the pods of this schedulerName; None: it only binds claims of gated pods."""
+    """The lock of installations that place pods of this schedulerName; None: that only bind gated pods' claims."""
     return GATE_LOCK if scheduler is None else f"volsched-{scheduler}"
 
 
@@ -65,18 +65,18 @@ class InstallationLock:
     find_holder: Callable[[], str | None]
     """The name of our installation, once it has one."""
     clock: Clock
-    """For the times that people read in the record."""
+    """For the times in the record, which are for people only."""
     monotonic: Callable[[], float]
     trouble: str | None = None
-    """Why we did not hold the lock after the last look."""
+    """Why we did not hold the lock after the last check."""
     rival_is_alive: bool = False
-    """Another installation has renewed the lock while we looked."""
+    """Whether another installation has renewed the lock while we watched it."""
     holder: str = ""
     _record: Manifest | None = None
     _changed_at: float = 0.0
     """When the record of another installation was last seen to change."""
     _renewed_at: float | None = None
-    """When the call that renewed it was sent."""
+    """When the last successful renewal was sent."""
     _look_at: float | None = None
 
     def is_held(self) -> bool:
@@ -84,7 +84,7 @@ class InstallationLock:
         return self._renewed_at is not None and self.monotonic() - self._renewed_at < DEADLINE_SECONDS
 
     def step(self, _now: int = 0) -> int:
-        """Look, and renew or take the lock; no more often than every two seconds, however often it is called."""
+        """Check, and renew or take the lock; at most every two seconds, however often it is called."""
         at = self.monotonic()
         if self._look_at is not None and at < self._look_at:
             return 0
@@ -105,14 +105,14 @@ class InstallationLock:
         return 0
 
     def renew_and_check(self) -> bool:
-        """For a process without a thread that renews the lock: it looks just before it acts."""
+        """For a process without a thread that renews the lock: it checks just before it acts."""
         self.step()
         return self.is_held()
 
     def _check_record(self) -> bool:
-        """Whether the look has ended; False where others changed the record meanwhile, and it is repeated."""
+        """Whether the check has ended; False if others changed the record meanwhile, so that it is repeated."""
         sent_at = self.monotonic()
-        # Our own record is renewed without reading it: a version that is not ours any more is refused.
+        # Our own record is renewed without reading it: if it was changed meanwhile, the write is refused.
         if self._record is None or self._is_rivals(self._record):
             self._note(self.calls.lease(f"{NAMESPACE}/{self.name}"))
         record = self._record
@@ -134,7 +134,7 @@ class InstallationLock:
         return True
 
     def _note(self, record: Manifest | None) -> None:
-        """Notes a record that was read, and whether a rival has changed it since we saw it last."""
+        """Notes the record, and whether a rival has changed it since we last read it."""
         previous, self._record = self._record, record
         if record is None or not self._is_rivals(record):
             return

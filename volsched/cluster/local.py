@@ -1,4 +1,4 @@
-"""The cluster whose objects live in our own log: versions are positions, and a write is an event.
+"""The cluster whose objects are in our own log: versions are positions, and a write is an event.
 
 Calls are commands like any other, so they are atomic, durable and audited. The executor does not call this adapter
 for legs: it puts a leg's writes and their record into one transaction instead (`binding.executor`).
@@ -47,7 +47,7 @@ from volsched.objects.rules.admission import Origin
 from volsched.objects.surroundings import Subject, read_surroundings
 
 Append = Callable[[Command], Done]
-"""Carries a command out durably; raises what its decide raises."""
+"""Executes a command durably; raises the errors of its `decide`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LocalCluster:
     append: Append
     new_uid: Callable[[], str]
     now_text: Callable[[], str]
-    """The time now, as RFC 3339."""
+    """The present time, as RFC 3339."""
     actor: str = "cluster"
     disable_zonal_upgrade: bool = False
 
@@ -71,7 +71,7 @@ class LocalCluster:
         return versioned(object_state(rows[0])) if rows else None
 
     def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
-        """Our own store: a process that can open it may do everything. There is no other cluster to identify."""
+        """The identity of our own store: a process that can open it has every permission."""
         may = dict.fromkeys(permissions, True)
         return ClusterIdentity(uid=None, version=None, url=self.database.place, may=may)
 
@@ -82,7 +82,8 @@ class LocalCluster:
         yield ListPage(tuple(versioned(state) for _, state in states), str(position))
 
     def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
-        """The log's tail: every object touched since, as it is now. All kinds are numbered by this one log."""
+        """Changes from the log's tail: every object touched since the cursors, in its present state. All kinds
+        have log positions as versions."""
         known = {kind: int(cursor) for kind, cursor in cursors.items()}
         after = min(known.values(), default=0)
         try:
@@ -97,7 +98,7 @@ class LocalCluster:
         return Watched(changes, {kind: str(max(position, reached)) for kind, position in known.items()})
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
-        """Any component may create objects here, so they are admitted like a person's."""
+        """Create an object. Any component may do so, so it is checked like a person's manifest."""
         subject = Subject(kind, key_of(kind, manifest), manifest)
         zonal_upgrade = not self.disable_zonal_upgrade
         (context,) = read_surroundings(self.database, [subject], zonal_upgrade=zonal_upgrade)
@@ -108,13 +109,13 @@ class LocalCluster:
     def update(self, kind: str, manifest: Manifest, *, status: bool = False) -> Manifest:
         if not (manifest.get("metadata") or {}).get("resourceVersion"):
             raise without_version(kind, key_of(kind, manifest))
-        # Only controllers change objects through this port: people's manifests come in through `apply`.
+        # Only controllers change objects through this port; people use `apply`.
         self._carry_out(door.update(kind, manifest, self._author(), status=status))
         return self.get(kind, key_of(kind, manifest)) or manifest
 
     def patch(self, kind: str, key: str, patch: Manifest, *, version: str, status: bool = False) -> Manifest:
         current = existing(self, kind, key)
-        # At the writer's version: if the object has, or meanwhile gets, another one, the update is refused.
+        # Conditional on the writer's version: if the object has or gets another one, the update is refused.
         version_field = {"metadata": {"resourceVersion": version}}
         return self.update(kind, merged(merged(current, patch), version_field), status=status)
 
@@ -140,7 +141,7 @@ class LocalCluster:
         self.update("Pod", with_condition(pod, condition), status=True)
 
     def create_event(self, event: Manifest) -> None:
-        """Our own log has its notices already (`objects.rules.object_events`)."""
+        """Nothing to do: our own log already has its notices (`objects.rules.object_events`)."""
 
     def bind_pod(
         self, key: str, *, uid: str, version: str, node: str, annotations: Mapping[str, str] | None = None
@@ -157,7 +158,7 @@ class LocalCluster:
     def _pod(self, key: str) -> Manifest:
         pod = self.get("Pod", key)
         if pod is None:
-            raise UnansweredError(f'Pod "{key}" was written, and was deleted since')
+            raise UnansweredError(f'Pod "{key}" was written and has since been deleted')
         return pod
 
     def _change(self, stream: str, position: int) -> PortChange:

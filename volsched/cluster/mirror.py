@@ -1,16 +1,15 @@
-"""The mirror: keeps our views equal to a foreign cluster, by writing what is observed there into the log.
+"""The mirror: keeps our views equal to a foreign cluster, by writing its observed changes into the log.
 
-Every change becomes one event of the object's stream, and the bindings it concerns advance in the same
-transaction: nothing has to poll whether a claim is bound by now. A change that arrives twice or late is no event,
-because an object's version is compared under the head lock. So several mirrors may run, and where one stops, the
-next continues.
+Every change becomes one event of the object's stream, and the affected bindings advance in the same transaction,
+so no polling for bound claims is needed. Duplicate and late changes write nothing, because an object's version is
+compared under the head lock. So several mirrors may run, and another one continues when one stops.
 
-Every kind has a cursor of its own, and versions are compared within a kind only. A list is recorded page by page
-and never held: of a list in progress only the keys are kept, which show at its end what is gone.
+Every kind has its own cursor, and versions are compared within a kind only. A list is recorded page by page and
+never held in memory: only its keys are kept, to find deleted objects at its end.
 
-The cursors are kept in memory only. A restart lists everything again, which costs a look at the uid and version of
-each object and writes nothing for those that did not change; stored cursors would have to be written with every
-batch, and would be too old (`ExpiredError`) after all but the shortest restarts.
+The cursors are kept in memory only. A restart lists everything again, which compares uid and version of each
+object and writes nothing for unchanged ones. Stored cursors would have to be written with every batch, and would
+have expired (`ExpiredError`) after all but the shortest restarts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,22 +41,22 @@ from volsched.log.transaction import execute
 from volsched.objects.observations import Fact, record_fact
 
 NOT_MIRRORED = frozenset({"Event"})
-"""Events of the foreign cluster are for its users, and ours for the users of our log."""
+"""Kinds that are not mirrored: events of the foreign cluster are for its own users."""
 KINDS_MIRRORED = tuple(kind for kind in NOUN_OF_KIND if kind not in NOT_MIRRORED)
 BATCH = 200
 """Changes per transaction: enough to share the commit, few enough not to hold the head lock for long."""
 BATCHES_A_STEP = 5
-"""Of a watch: rows beside the log are written once for all batches, and a mirror that lags catches up sooner."""
+"""Batches of a watch per step: rows beside the log are written once for all, so a lagging mirror catches up."""
 MOST_GONE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """A kind was listed: of the time between the two cursors only the result is known."""
+    """A kind was listed: single changes between the two cursors are unknown, only the result is known."""
 
     kind: str
     before: int | None
-    """None: this process had not listed it yet."""
+    """The cursor before; None: this process had not listed the kind yet."""
     after: int
     reason: str
 
@@ -74,14 +73,14 @@ class Restoration:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorProgress:
     observed: int = 0
-    """Changes that were new to the store."""
+    """The number of changes that were new to the store."""
     relisted: bool = False
     relists: tuple[Relist, ...] = field(default=(), compare=False)
     restored: Restoration | None = None
     refused: Mapping[str, Exception] = field(default_factory=dict)
-    """Stream → why its change could not be stored; the object stays as it was until it changes again."""
+    """Stream → why its change could not be stored; the stored object is stale until its next change."""
     unanswered: str | None = None
-    """Why nothing could be observed or stored; the next step starts where this one did."""
+    """Why nothing could be observed or stored; the next step retries from the same cursors."""
 
     def __bool__(self) -> bool:
         return bool(self.observed or self.relisted or self.refused)
@@ -128,36 +127,36 @@ class Mirror:
     react: Reaction = advance
     batch: int = BATCH
     project: Projection = everything
-    """What is kept of an object."""
+    """The projection of objects before they are stored."""
     only_observes: bool = False
-    """This process never writes to the cluster: a new version alone is no event, nor is a pod without claims."""
+    """This process never writes to the cluster, so version changes alone and pods without claims are no events."""
     reached: dict[str, int] = field(default_factory=dict)
-    """Kind → the last version that is known of it, perhaps from an earlier process."""
+    """Kind → its last known version, perhaps from an earlier process."""
     _cursors: dict[str, str] = field(default_factory=dict)
-    """Kind → from where it is watched; a kind without one is listed."""
+    """Kind → the cursor of its watch; a kind without one is listed."""
     _listed: dict[str, int] = field(default_factory=dict)
-    """Kind → the version of its list; what is older was in it, or gone before it."""
+    """Kind → the version of its list; older changes are part of the list."""
     _gone: dict[str, int] = field(default_factory=dict)
     """Stream → the version of its deletion: views have no deleted objects, and a watch may report one again."""
     versions: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
-    """Kind → key → uid and version, where the cluster is only observed: also versions that are no event."""
+    """Kind → key → uid and version, if the cluster is only observed; includes versions without an event."""
     trusts_store: bool = False
-    """The store was written with this projection, so objects at the version that it has are not read again."""
+    """The store was written with this projection, so objects at their stored version are not read again."""
     _reasons: dict[str, str] = field(default_factory=dict)
     """Kind → why it is listed again."""
     _behind: frozenset[str] = frozenset()
-    """Kinds whose last list was older than what is known of them."""
+    """Kinds whose last list was older than their known version."""
     _reset: set[str] = field(default_factory=set)
     """Kinds whose versions restart with their next list."""
     _rows: set[str] | None = None
-    """Keys of the pods that are kept beside the log only."""
+    """Keys of the pods that are stored beside the log only; None: to be read again."""
     _logged: set[str] = field(default_factory=set)
     """Keys of the pods that are objects of the log."""
     _is_declared: bool = False
-    """The store says that its data may be packed."""
+    """Whether the store declares that its data may be packed."""
 
     def step(self, now: int) -> MirrorProgress:
-        """A few batches of a watch, or a list of every kind that there is nothing to watch from."""
+        """Process a few batches of a watch, or list every kind that has no cursor."""
         unlisted = [kind for kind in self.kinds if kind not in self._cursors]
         if unlisted:
             return self._relist(unlisted, now)
@@ -171,22 +170,22 @@ class Mirror:
             self._cursors.pop(error.kind, None)
             self._reasons[error.kind] = str(error)
             return MirrorProgress(relisted=True)
-        # Which pods are in the log and which beside it is read again: half of a batch may have been written.
+        # The keys of pods in and beside the log are read again: half of a batch may have been written.
         self._rows = None
         return MirrorProgress(unanswered=str(error))
 
     @property
     def is_listed(self) -> bool:
-        """Every kind was listed by this process."""
+        """Whether this process has listed every kind."""
         return set(self.kinds) <= self._listed.keys()
 
     @property
     def is_to_list(self) -> bool:
-        """The next step lists a kind."""
+        """Whether the next step lists a kind."""
         return any(kind not in self._cursors for kind in self.kinds)
 
     def list_again(self, kind: str, reason: str) -> None:
-        """With the next step."""
+        """List the kind again with the next step."""
         self._cursors.pop(kind, None)
         self._reasons[kind] = reason
 
@@ -203,7 +202,7 @@ class Mirror:
         return progress
 
     def _relist(self, kinds: Sequence[str], now: int) -> MirrorProgress:
-        """A kind that was listed completely keeps its cursor, and is reported, even if the next kind fails."""
+        """List these kinds. A complete list keeps its cursor and is reported even if the next one fails."""
         progress = MirrorProgress()
         for kind in kinds:
             try:
@@ -224,7 +223,7 @@ class Mirror:
             listed = [_listed_change(kind, key_of(kind, manifest), manifest) for manifest in page.objects]
             news: list[PortChange] = []
             for change in listed:
-                # A replica that is behind lists what is known at a later version, or known to be gone.
+                # A lagging replica lists objects that are known at a later version, or known to be deleted.
                 (news if int(change.version) >= last(change) else older).append(change)
             progress += self._record(news, now)
             present.update(change.key for change in listed)
@@ -236,7 +235,7 @@ class Mirror:
         if before is not None and int(cursor) < before:
             return progress + self._went_back(kind, before, int(cursor))
         for change in older:
-            # A list that is not behind has no object at an earlier version than it once had.
+            # An up-to-date list has no object at an earlier version than the recorded one.
             if last(change) <= int(cursor):
                 return progress + self._went_back(kind, last(change), int(change.version))
         missing = [PortChange(kind, key, None, cursor) for key in self._known_keys(kind) if key not in present]
@@ -253,17 +252,17 @@ class Mirror:
         return progress
 
     def _versions_of(self, kind: str) -> KnownVersions:
-        """Objects that need not be listed again; none where versions have restarted, or versions are news."""
+        """Objects that the list may skip if unchanged; none if versions restarted or are recorded themselves."""
         if not self.only_observes or kind in self._reset:
             return NOTHING_KNOWN
         if self.trusts_store and kind not in self.versions:
             with self.database.read() as connection:
                 self.versions[kind] = observed_versions(connection, kind)
-        # A copy, because versions are noted while the list is read.
+        # A copy, because versions are updated while the list is read.
         return dict(self.versions.get(kind, NOTHING_KNOWN))
 
     def _last_recorded(self, kind: str) -> Callable[[PortChange], int]:
-        """Of an object or of its deletion, the last version that is recorded; 0 where versions restart."""
+        """The last recorded version of an object or of its deletion; 0 where versions restart."""
         if kind in self._reset:
             return lambda _: 0
         if kind in self.versions:
@@ -274,14 +273,14 @@ class Mirror:
         return lambda change: max(known.get(change.key, 0), self._gone.get(_stream(change), -1) + 1)
 
     def _went_back(self, kind: str, before: int, after: int) -> MirrorProgress:
-        """A list may come from a cache that lags. If the next one is behind too, the cluster itself went back."""
+        """A list may come from a stale cache. If the next one is behind too, the cluster itself was restored."""
         if kind in self._behind:
             return MirrorProgress(restored=Restoration(kind, before, after))
         self._behind |= {kind}
         raise UnansweredError(f"the list of {kind} went back from version {before} to {after}; listing again")
 
     def _restart(self) -> None:
-        """Versions after the backup are void: everything is listed again, whatever versions we know."""
+        """Versions after the backup are invalid: list everything again, ignoring the known versions."""
         self._reset = set(self.kinds)
         self._reasons = dict.fromkeys(self.kinds, "the cluster was restored from a backup")
         self._behind = frozenset()

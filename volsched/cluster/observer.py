@@ -1,8 +1,7 @@
 """The observer: keeps a store equal to a foreign cluster that it may only read, and records gaps in its knowledge.
 
-It has a mirror and nothing else: no scheduler, no executor, no controller. Which cluster the store belongs to,
-every gap in what is known of it, and a restored cluster are events of the log, because answers about the past are
-only as good as what was received.
+It runs only a mirror: no scheduler, no executor, no controller. The identity of the cluster, every gap in the
+observed history, and a restored cluster are events of the log, because answers about the past depend on them.
 """
 
 import logging
@@ -35,12 +34,12 @@ from volsched.runtime.clock import SECOND
 
 _log = logging.getLogger("volsched.observer")
 NOTE_EVERY = 5 * SECOND
-"""How often the cursors are stored. A gap is reported to begin up to so much earlier than it did."""
+"""Interval between two writes of the cursors. The reported start of a gap may be early by this much."""
 NOTE_NEWS_EVERY = 1 * SECOND
-"""While something changes: that nothing happened to an object is proven up to the last note only."""
+"""The same while objects change: the absence of changes is only proven up to the last write."""
 PROOF_EVERY = 3_600 * SECOND
 PROOF_PAUSE = 10 * SECOND
-"""Between two kinds of a round: a list of all metadata is expensive for a server."""
+"""Pause between two kinds of a round: a list of all metadata is expensive for a server."""
 DRIFT_LASTS = 60 * SECOND
 DRIFT_SHOWN = 20
 TROUBLE_LASTS = 10 * SECOND
@@ -49,7 +48,7 @@ VersionLists = Callable[[str], Iterator[tuple[tuple[ObjectVersion, ...], str | N
 
 
 class WrongClusterError(ClusterError):
-    """The store belongs to another cluster, or to none; the message says what to do."""
+    """The store belongs to another cluster, or to none; the message has the remedy."""
 
 
 @dataclass(slots=True)
@@ -57,30 +56,30 @@ class ClusterObserver:
     database: Database
     cluster: Cluster
     silence: Callable[[], Mapping[str, float | None]] = dict
-    """Kind → for how many seconds its watch was silent, where that is known; None: it has not been opened yet."""
+    """Kind → seconds that its watch has been silent, where known; None: it has not been opened yet."""
     trouble: Callable[[], str | None] = lambda: None
-    """Why a kind cannot be watched at the moment, and what to do about it."""
+    """Why a kind cannot be watched now, and the remedy."""
     list_versions: VersionLists | None = None
-    """Key, uid and version of every object of a kind: what the proof of equality needs."""
+    """Lists key, uid and version of every object of a kind, for the proof of equality."""
     mode: str | None = None
     """The mode in which this process acts on the cluster; None: it only observes."""
     mirror: Mirror = field(init=False)
     _known: dict[str, KnownCursor] = field(default_factory=dict)
-    """As they were stored before this process listed the kind."""
+    """Kind → the last stored cursor, perhaps of an earlier process."""
     _listed_at: dict[str, int] = field(default_factory=dict)
-    """Kind → when this process last listed it: the cluster answered then, whatever the watch reports."""
+    """Kind → when this process last listed it, which counts as a report even if the watch is silent."""
     _noted_at: int = 0
     _proof_at: int | None = None
     """When the next kind is compared."""
     _unproven: tuple[str, ...] = ()
     """Kinds that are still to be compared in this round."""
     _suspected: dict[str, tuple[Drift, int]] = field(default_factory=dict)
-    """Kind → what differed, and when."""
+    """Kind → the differences, and when they were found."""
     _is_attached: bool = False
     _was_attached: bool = False
-    """Before this process began."""
+    """Whether the store was attached before this process began."""
     _is_identified: bool = False
-    """The cluster was identified just before this step."""
+    """Whether the cluster was identified just before this step."""
     _left_out: dict[str, str] = field(default_factory=dict)
     """Stream → why the object's present state could not be stored; logged once."""
     _troubled_since: int | None = None
@@ -97,15 +96,15 @@ class ClusterObserver:
         )
 
     def attach(self, identity: ClusterIdentity, now: int) -> None:
-        """Begin or continue with the cluster that this store belongs to; raises WrongClusterError for another."""
+        """Attach the store to the cluster, or continue with it; raises WrongClusterError for another cluster."""
         with self.database.read() as connection:
             attached, head = attached_cluster(connection), read_head(connection).position
             self._known = known_cursors(connection)
             self.mirror.trusts_store = stored_projection(connection) == fingerprint()
         if attached is None and head > 0:
             raise WrongClusterError(
-                "the store has objects of its own, and one that follows a cluster holds nothing else; name "
-                "another with --db"
+                "the store has objects of its own, and a store that follows a cluster must not; name another "
+                "with --db"
             )
         _compare(attached, identity)
         decided = None if attached is None else attached.get("mode")
@@ -120,7 +119,7 @@ class ClusterObserver:
         self._is_attached = self._is_identified = True
 
     def step(self, now: int) -> int:
-        """One batch; errors of the cluster are visible in `silence` and in the age of the cursors."""
+        """Process one batch; errors of the cluster show in `silence` and in the age of the cursors."""
         if not self._is_attached or (self.mirror.is_to_list and not self._is_identified):
             identity = self.cluster.describe()
             if not identity.reachable or identity.trouble is not None:
@@ -148,7 +147,7 @@ class ClusterObserver:
         return progress.observed + progress.relisted
 
     def _log_trouble(self, trouble: str | None, now: int) -> None:
-        """Once when it lasts, and once when it is over; a connection that breaks for a moment is not logged."""
+        """Log trouble once when it lasts and once when it ends; a brief broken connection is not logged."""
         if trouble is None:
             if self._is_trouble_logged:
                 _log.warning("the cluster answers again")
@@ -156,7 +155,7 @@ class ClusterObserver:
         elif self._troubled_since is None:
             self._troubled_since = now
         elif not self._is_trouble_logged and now >= self._troubled_since + TROUBLE_LASTS:
-            _log.warning("%s (retried until it answers; at worst, what happens meanwhile is a gap)", trouble)
+            _log.warning("%s (retried until it answers; at worst, the time until then is a gap)", trouble)
             self._is_trouble_logged = True
 
     def _log_left_out(self, refused: Mapping[str, Exception]) -> None:
@@ -166,18 +165,18 @@ class ClusterObserver:
                 self._left_out[stream] = str(error)
 
     def _refuse_another(self, identity: ClusterIdentity) -> None:
-        """Before anything is listed again: a cluster that replaced ours may have any versions."""
+        """Raises before anything is listed again: a cluster that replaced ours may have any versions."""
         with self.database.read() as connection:
             _compare(attached_cluster(connection), identity)
 
     def _note_projection(self, now: int) -> None:
-        """Once every kind has been read with this projection, a restart need not read unchanged objects."""
+        """Record the projection once every kind was read with it, so that a restart skips unchanged objects."""
         if not self.mirror.trusts_store and self.mirror.is_listed:
             note_projection(self.database, fingerprint(), now)
             self.mirror.trusts_store = True
 
     def _prove(self, now: int) -> None:
-        """Compare a kind, uid by uid and version by version; a lasting difference is a fault, and is reported."""
+        """Compare uids and versions of a kind with the cluster; a lasting difference is reported as a fault."""
         if self.list_versions is None or not self.mirror.reached:
             return
         if self._proof_at is None:
@@ -203,7 +202,7 @@ class ClusterObserver:
         differences = {"missing": drift.missing, "left_over": drift.left_over, "stale": drift.stale}
         shown = {name: list(keys[:DRIFT_SHOWN]) for name, keys in differences.items()}
         self._note(DRIFT, {"kind": kind, **shown}, now)
-        self.mirror.list_again(kind, "what was known of it was not what the cluster had")
+        self.mirror.list_again(kind, "our objects differed from the cluster's")
 
     def _drift(self, kind: str) -> Drift:
         assert self.list_versions is not None
@@ -219,12 +218,12 @@ class ClusterObserver:
         return Drift() if cursor is None else compare(listed, known, cursor=cursor)
 
     def _note_restored(self, progress: MirrorProgress, now: int) -> None:
-        """The cluster was identified as the same one before it was listed."""
+        """Record the restore; the cluster was identified as the same one before it was listed."""
         assert progress.restored is not None
         restored = progress.restored
         _log.warning(
             "the cluster was restored from a backup: versions of %s went back from %s to %s; all kinds are listed "
-            "again, and what came after the backup is recorded as undone",
+            "again, and changes after the backup are recorded as undone",
             restored.kind,
             restored.before,
             restored.after,
@@ -233,7 +232,7 @@ class ClusterObserver:
         self._note(RESTORED, data, now)
 
     def _note_gap(self, relist: Relist, now: int) -> None:
-        """The very first list is no gap: nothing was known before. A restored store has no cursors, and a gap."""
+        """Record a gap. A store's first list is none, as nothing was known before; after a restore it is one."""
         known = self._known.pop(relist.kind, None)
         if relist.before is None and known is None and not self._was_attached:
             return
@@ -253,7 +252,7 @@ class ClusterObserver:
         silence = self.silence()
         for kind, cursor in self.mirror.reached.items():
             if kind not in self._listed_at:
-                # Known from an earlier process, as is when the cluster last answered about it.
+                # The cursor and its report time are those of an earlier process.
                 continue
             silent = silence.get(kind, 0.0)
             watched_at = 0 if silent is None else now - int(silent * SECOND)

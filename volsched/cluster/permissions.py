@@ -1,8 +1,8 @@
-"""What each mode may do in a cluster: the one table behind its role, its check at the start and its test.
+"""The permissions of each mode in a cluster: the one table behind its role, its check at start and its test.
 
 A mode is added by an entry of `MODES`. `volsched manifests` then prints its role (`role_rules`), and
-`tests/cluster/kubernetes/test_permissions.py` wants a run of the mode against the strict server: every call that
-the server saw (`GET /strict/calls`) must be in the role, and every verb of the role must have been called.
+`tests/cluster/kubernetes/test_permissions.py` requires a run of the mode against the strict server: every call
+that the server saw (`GET /strict/calls`) must be in the role, and every verb of the role must have been called.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,18 +20,18 @@ EVENTS_GROUP = "events.k8s.io"
 COORDINATION_GROUP = "coordination.k8s.io"
 
 _OBSERVES = (
-    # Which cluster it is: the uid of kube-system. Nothing else is ever read by its name.
+    # Identifies the cluster: the uid of kube-system. No other object is read by name.
     Permission("get", "Namespace"),
     *(Permission(verb, kind) for kind in OBSERVED_KINDS for verb in ("list", "watch")),
 )
 WATCHED_KINDS = tuple(kind for kind in OBSERVED_KINDS if kind != "Event")
-"""For the modes that decide: they create events at most, and read none."""
+"""Kinds watched by the modes that decide: they create events at most, and read none."""
 _FOLLOWS = (
     Permission("get", "Namespace"),
     *(Permission(verb, kind) for kind in WATCHED_KINDS for verb in ("list", "watch")),
 )
 _BINDS_CLAIMS = (
-    # A writer that was refused or not answered reads the objects of its write again.
+    # After a refused or unanswered write, the writer reads the objects again.
     *(Permission("get", kind) for kind in ("PersistentVolume", "PersistentVolumeClaim", "Pod", "Node")),
     Permission("patch", "PersistentVolume"),
     Permission("patch", "PersistentVolumeClaim"),
@@ -59,7 +59,7 @@ MODES: Mapping[str, tuple[Permission, ...]] = {
     GATE_MODE: _GATES,
     OWN: _OWNS,
 }
-"""These permissions, and no others, are needed to run the mode. Access reviews of oneself need none."""
+"""Mode → exactly the permissions that it needs. Access reviews of oneself need none."""
 
 
 _WRITTEN_KINDS = ("Pod", "Node", "PersistentVolume", "PersistentVolumeClaim")
@@ -85,7 +85,7 @@ def resource_of(permission: Permission) -> tuple[str, str]:
 def role_rules(permissions: Iterable[Permission], *, namespace: str = "") -> list[dict[str, Any]]:
     """The rules of a role, one for the resources of a group that have the same verbs.
 
-    Of the role for all namespaces, or of the one for `namespace`.
+    They are those of the cluster-wide role, or of the role in `namespace`.
     """
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for permission in permissions:

@@ -1,4 +1,4 @@
-"""What volsched asks of a cluster, small enough that a real API server fits behind it; how a call is refused."""
+"""The interface to a cluster, small enough for a real API server behind it, and the errors of its calls."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from volsched.objects.rules.object_events import AlreadyExistsError, InvalidErro
 # numbers that grow with every write of an object, its deletion and a later object of its name included. They are
 # comparable **within one kind only**: a cluster may keep kinds in different stores.
 #
-# A call that fails says which of two things it means: nothing was written (`CallRefusedError`), or the outcome is
-# unknown (`UnansweredError`).
+# A failed call means one of two things: nothing was written (`CallRefusedError`), or the outcome is unknown
+# (`UnansweredError`).
 
 Manifest = Mapping[str, Any]
 PLURALS = {**{named.title: named.plural for named in NAMED}, "Lease": "leases"}
-"""Kind → the resource that is called. A Lease is the only kind that is neither watched nor stored."""
+"""Kind → its resource. A Lease is the only kind that is neither watched nor stored."""
 KnownVersions = Mapping[str, tuple[str, str]]
 """Key → uid and version of every object of one kind that the caller already has."""
 NOTHING_KNOWN: KnownVersions = MappingProxyType({})
@@ -31,36 +31,36 @@ Cursors = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What differs between clusters. Where a leg cannot be undone, it is retained instead."""
+    """The differences between clusters. A leg that cannot be undone is retained instead."""
 
     can_unbind: bool
-    """A claim's volumeName may be cleared."""
+    """Whether a claim's volumeName may be cleared."""
     has_data_state: bool
-    """Claims are marked dirty before their volumes are mounted. Otherwise a claim without mark counts as dirty."""
+    """Whether claims are marked dirty before their volumes are mounted. Otherwise an unmarked claim is dirty."""
     can_unassign: bool
-    """A pod may be taken off its node again."""
+    """Whether a pod may be unassigned from its node."""
     is_own_log: bool = False
-    """The objects live in the log that records what is done about them: a write and its record are one
-    transaction. Elsewhere writes are calls, and their results are observed (`cluster.mirror`)."""
+    """Whether the objects are in our own log: a write and its record are one transaction. Elsewhere writes are
+    calls, and their results are observed (`cluster.mirror`)."""
     can_fence: bool = True
-    """A harmless conditional write makes a late one fail. Otherwise late writes are only found and undone."""
+    """Whether a harmless conditional write makes a late write fail. Otherwise late writes are found and undone."""
     places_pods: bool = True
-    """We bind pods to nodes. Elsewhere we bind their claims only, and remove our scheduling gate from the pod."""
+    """Whether we bind pods to nodes. Otherwise we bind only their claims, and remove our scheduling gate."""
 
 
 KUBERNETES = Capabilities(can_unbind=False, has_data_state=False, can_unassign=False)
-"""A real API server."""
+"""The capabilities of a real API server."""
 
 
 class Refusal(StrEnum):
     CONFLICT = "conflict"
-    """The object is at another version than the writer saw, or is another one of that name."""
+    """The object is at another version than the writer read, or is another object of that name."""
     NOT_FOUND = "not found"
     EXISTS = "already exists"
     INVALID = "invalid"
-    """Sent again, it will be refused again."""
+    """A retry of the same call will be refused again."""
     FORBIDDEN = "forbidden"
-    """We lack a permission, or an admission policy is against it: an administrator has to act first."""
+    """We lack a permission, or an admission policy refuses: an administrator has to act first."""
 
 
 class ClusterError(Exception):
@@ -76,12 +76,12 @@ class CallRefusedError(ClusterError):
 
 
 class UnansweredError(ClusterError):
-    """The call may have been carried out, or may still be: time-out, broken connection, overloaded server."""
+    """The call may have been or may yet be executed: timeout, broken connection, overloaded server."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """Seconds after which the cluster wants the retry; the caller's own back-off may be longer."""
+        """The retry delay that the cluster requests, in seconds; the caller's own backoff may be longer."""
 
 
 class ExpiredError(ClusterError):
@@ -97,20 +97,20 @@ class ExpiredError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class PortChange:
-    """The new state of an object; without a manifest it was deleted."""
+    """The new state of an object; without a manifest, the object was deleted."""
 
     kind: str
     key: str
     manifest: Manifest | None
     version: str
-    """The object's version, or that of its deletion, by which a late report of the deletion is recognised."""
+    """The object's version, or that of its deletion, which identifies a late report of the deletion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     changes: tuple[PortChange, ...]
     cursors: Cursors
-    """Where to continue: a cursor for every requested kind, whether it advanced or not."""
+    """The cursors to continue from: one for every requested kind, whether it advanced or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class ListPage:
 
     objects: tuple[Manifest, ...]
     cursor: str | None = None
-    """Only on the last page: a watch of the kind from here misses nothing that came after the list."""
+    """Only on the last page: a watch from here misses no change after the list."""
     unchanged: tuple[str, ...] = field(default=(), kw_only=True)
     """Keys of objects at the version that the caller has; their manifests are left out."""
 
@@ -131,7 +131,7 @@ class WholeList:
 
 
 def whole(pages: Iterable[ListPage]) -> WholeList:
-    """A list in one piece, for kinds that are known to be small and for clusters that are looked at once."""
+    """A list in one piece, for kinds that are known to be small and for clusters that are read only once."""
     objects: list[Manifest] = []
     cursor: str | None = None
     for page in pages:
@@ -150,11 +150,11 @@ class Permission:
     kind: str
     subresource: str = ""
     group: str | None = None
-    """Where it is not the group that we read the kind in."""
+    """The API group, if it is not the one that we read the kind from."""
     namespace: str = ""
-    """In this namespace alone; without, in all of them."""
+    """The only namespace; empty: all namespaces."""
     name: str = ""
-    """This object alone."""
+    """The only object; empty: all objects."""
 
     @property
     def api_group(self) -> str:
@@ -166,23 +166,23 @@ class Permission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterIdentity:
-    """Which cluster this is, and what we may do there."""
+    """The identity of a cluster, and our permissions there."""
 
     uid: str | None
-    """Of the namespace kube-system, which lives as long as the cluster; None where it cannot be read. A store that
-    mirrors one cluster must refuse another."""
+    """The uid of the namespace kube-system, which exists as long as the cluster; None if it cannot be read. A
+    store that mirrors one cluster must refuse another."""
     version: str | None
     """Major and minor, as `1.37`."""
     url: str
     reachable: bool = True
     trouble: str | None = None
-    """Why it cannot be reached or used, and what to do about it."""
+    """Why the cluster cannot be reached or used, and the remedy."""
     may: Mapping[Permission, bool] = field(default_factory=dict)
     """The requested permissions. They do not show whether the kind is served."""
     unserved: tuple[str, ...] = ()
     """Kinds of the requested permissions that this server does not have."""
     warnings: tuple[str, ...] = ()
-    """What works, but should be corrected: clocks that differ, an old server, a server that is not verified."""
+    """Problems that do not prevent the use: clocks that differ, an old server, an unverified server."""
 
 
 class Cluster(Protocol):
@@ -190,13 +190,13 @@ class Cluster(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
-        """Which cluster this is, and which of these permissions we have. Errors are in the answer, not raised."""
+        """The cluster's identity, and which of these permissions we have. Errors are returned, not raised."""
 
     def get(self, kind: str, key: str) -> Manifest | None:
-        """The object as it is now, not as some cache has it."""
+        """The present object, not that of a cache; None if it does not exist."""
 
     def list(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
-        """The kind page by page, as it was at one moment; the last page, and only it, has the cursor.
+        """The objects of a kind page by page, as of one moment; only the last page has the cursor.
 
         An object that still has the uid and version of `known` may be listed by its key alone.
 
@@ -205,10 +205,10 @@ class Cluster(Protocol):
         """
 
     def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
-        """What changed since the cursors, per object in the order of its versions, perhaps late, perhaps twice.
+        """The changes since the cursors, per object in the order of its versions; they may be late or duplicate.
 
         It does not wait for changes. There is no order between kinds. With other cursors than those of its last
-        answer, it continues from these: a caller that could not use an answer repeats the call with the old ones.
+        answer, it continues from these: a caller that failed to process an answer repeats the call with old ones.
         `ExpiredError` names one kind; the others follow with the next call.
         """
 
@@ -232,7 +232,7 @@ class Cluster(Protocol):
     def delete(self, kind: str, key: str, *, uid: str | None = None, version: str | None = None) -> None: ...
 
     def fence(self, kind: str, key: str, *, version: str, mark: str) -> Manifest:
-        """Change nothing but the version: a conditional write on `version` that is under way must fail then.
+        """Change only the version, so that a conditional write on `version` that is in flight must fail.
 
         `mark` must be new: a write that changes nothing would fence nothing. CONFLICT at any other version.
         """
@@ -263,7 +263,7 @@ class Cluster(Protocol):
         """Take the pod off the node that rejected it; refused once any of its containers has started."""
 
 
-# How the clusters that we implement ourselves refuse a call.
+# Errors of the clusters that we implement ourselves.
 
 _REFUSALS: dict[type[RejectedError], Refusal] = {
     NotFoundError: Refusal.NOT_FOUND,
@@ -286,7 +286,7 @@ def refused(error: RejectedError) -> CallRefusedError:
 
 
 def with_condition(pod: Manifest, condition: Manifest) -> dict[str, Any]:
-    """As a server merges a list of conditions: by their type."""
+    """The pod with the condition merged by its type, as a server does."""
     status = pod.get("status") or {}
     others = [it for it in status.get("conditions") or () if it.get("type") != condition["type"]]
     return {**pod, "status": {**status, "conditions": [*others, dict(condition)]}}
@@ -305,7 +305,7 @@ def without_gate(pod: Manifest, annotations: Mapping[str, str] | None = None) ->
 
 
 def without_version(kind: str, key: str) -> CallRefusedError:
-    """A real server would take the update unconditionally, over whatever others have written."""
+    """The error for an update without a version: a real server would overwrite changes of other writers."""
     return CallRefusedError(
         Refusal.INVALID, f'{kind} "{key}": metadata.resourceVersion is missing; read the object and update that'
     )

@@ -1,8 +1,8 @@
-"""What is kept of a foreign cluster's objects: an allow-list by kind, applied before anything is queued or stored.
+"""The fields of a foreign cluster's objects that are stored: an allow-list by kind, applied before queueing.
 
-It is not a redaction afterwards: fields that are in no shape below (environments, commands, images, unlisted
-annotations, secrets' names, a driver's attributes) never reach the log. An object keeps its form, so every rule
-reads it as it would read the original.
+This is not a later redaction: fields that are in no shape below (environments, commands, images, unlisted
+annotations, secrets' names, a driver's attributes) never reach the log. An object keeps its structure, so rules
+read it like the original.
 """
 
 import re
@@ -36,19 +36,19 @@ from volsched.scheduling.rules.failure_memory import REJECTED_NODES
 
 Manifest = Mapping[str, Any]
 Projection = Callable[[str, Manifest], Manifest | None]
-"""What is kept of an object of a kind; None: nothing."""
+"""Maps an object of a kind to its stored part; None: the object is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptValue:
-    """A value as it is: a single one, or with `tree` all that is below it (labels, selectors, amounts)."""
+    """A value kept unchanged: a scalar, or with `tree` the whole subtree (labels, selectors, amounts)."""
 
     tree: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list, each entry of this shape; with `named`, only entries whose `type` is one of them."""
+    """A list with entries of this shape; with `named`, only entries whose `type` is in it."""
 
     shape: "Shape"
     named: frozenset[str] = frozenset()
@@ -90,9 +90,9 @@ ANNOTATIONS = (
     REJECTED_NODES,
     *DEFAULT_CLASS_KEYS,
 )
-"""By exact key: those that a rule reads, or that show people who bound what."""
+"""Kept annotations, by exact key: those that rules read, or that show who bound an object."""
 CLASS_PARAMETERS = ("type", "fsType", "csi.storage.k8s.io/fstype")
-"""Of a class's parameters; others may name secrets."""
+"""Kept parameters of a class; others may name secrets."""
 
 
 def _fields(*names: str, **shapes: Shape) -> dict[str, Shape]:
@@ -121,7 +121,7 @@ _CONTAINER: Shape = _fields(
 )
 
 # Volume sources: the fields that show whether two volumes are the same disk. A pod's other sources are kept empty:
-# rules ask whether there is one, not what is in it.
+# rules check only their presence.
 _DISKS: dict[str, Shape] = {
     "awsElasticBlockStore": _fields("volumeID", "partition", "readOnly"),
     "azureDisk": _fields("diskName", "diskURI", "readOnly"),
@@ -301,7 +301,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         series=_fields("count", "lastObservedTime"),
     ),
 }
-"""The kinds that are observed, and what is kept of each beside its metadata."""
+"""The observed kinds, and the kept fields of each besides its metadata."""
 OBSERVED_KINDS = tuple(SHAPES)
 """Kinds with few objects first: objects that refer to others come after them."""
 
@@ -317,14 +317,14 @@ EVENT_REASONS = frozenset(
 
 
 class ProjectedManifest(dict[str, Any]):
-    """An object that was projected already. The adapter projects while it decodes; the mirror projects the objects
-    of every cluster, which then costs nothing."""
+    """An object that is already projected. The adapter projects while it decodes; the mirror projects the objects
+    of every cluster, and skips these."""
 
     __slots__ = ()
 
 
 def project(kind: str, manifest: Manifest) -> ProjectedManifest | None:
-    """What is kept of the object; None where nothing is, because no question needs it."""
+    """The stored part of the object; None if no question needs the object."""
     if isinstance(manifest, ProjectedManifest):
         return manifest
     if kind == "Event" and manifest.get("reason") not in EVENT_REASONS:
@@ -340,8 +340,8 @@ def everything(_: str, manifest: Manifest) -> Manifest:
 
 
 def without_readiness(pod: Manifest) -> Manifest:
-    """The part of an observed pod that becomes history. Readiness changes with every probe; only its present state
-    is kept."""
+    """The part of an observed pod whose history is kept. Readiness changes with every probe, so only its present
+    state is stored."""
     pod_status = status(pod)
     projected = {name: it for name, it in pod_status.items() if name != "containerStatuses"}
     if "conditions" in pod_status:
@@ -350,20 +350,20 @@ def without_readiness(pod: Manifest) -> Manifest:
 
 
 def words(text: str) -> str:
-    """The first line, masked: the lines after it are commands, their arguments and their output."""
-    # Shortened twice: masking a long text is slow, and a quoted value that is cut in half is not recognised.
+    """The first line with credentials masked; further lines are commands, arguments and output."""
+    # Shortened before and after masking: masking a long text is slow, and a value cut in half is not recognised.
     line = text.split("\n", 1)[0][: 2 * LONGEST_WORDS]
     if not line.isprintable():
-        # No store accepts a NUL or half of a surrogate pair, and no terminal should get an escape.
+        # A store refuses NUL and half surrogate pairs, and a terminal must not get escapes.
         line = "".join(it if it.isprintable() else " " for it in line)
     masked = _USER_OF_URL.sub("://…@", _BEARER.sub(r"\1…", _CREDENTIAL.sub(r"\1…", line)))
     return masked[:LONGEST_WORDS]
 
 
 def _filter_of(shape: Shape) -> Callable[[Any], Any]:
-    """A function that returns what is kept of a value of this shape; None: nothing, as of a value of another type.
+    """A function that returns the kept part of a value of this shape; None for a value of another type.
 
-    Built once for every kind: every object of a cluster goes through it, and interpreting shapes each time would
+    Built once for every kind: every object of a cluster passes through it, and interpreting shapes each time would
     cost more than decoding the object.
     """
     match shape:
@@ -384,7 +384,7 @@ def _items_filter(keep: Callable[[Any], Any], named: frozenset[str]) -> Callable
         if not isinstance(value, list):
             return None
         chosen = [it for it in value if isinstance(it, dict) and it.get("type") in named] if named else value
-        # An entry of which no field is kept stays as an empty one: the number of containers is shown.
+        # An entry without kept fields stays as an empty one, because the number of containers is shown.
         return [found for it in chosen if (found := keep(it)) is not None]
 
     return projected
@@ -409,14 +409,14 @@ _KEPT = {kind: _filter_of({"metadata": _METADATA, **shapes}) for kind, shapes in
 
 
 def fingerprint() -> int:
-    """A hash of all shapes: two versions of volsched with the same fingerprint keep the same of every object."""
+    """A hash of all shapes: versions of volsched with the same fingerprint keep the same fields."""
     masks = (_CREDENTIAL.pattern, _BEARER.pattern, _USER_OF_URL.pattern, str(LONGEST_WORDS))
     text = "\n".join([*shown_projection(), *sorted(EVENT_REASONS), *sorted(_POD_CONDITIONS), *masks])
     return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
 
 
 def shown_projection() -> list[str]:
-    """Every path that is kept, one per line, for the people who approve it."""
+    """Every kept path, one per line, for people who review the projection."""
     return [line for kind in OBSERVED_KINDS for line in _paths(kind, {"metadata": _METADATA, **SHAPES[kind]})]
 
 

@@ -1,7 +1,7 @@
-"""The simulated cluster: a foreign API server (`foreign_api`) behind a line where calls and watches go wrong.
+"""The simulated cluster: a foreign API server (`foreign_api`) behind a connection with faulty calls and watches.
 
-What happens to a call is drawn from a generator that is passed in, or set by a test for exactly one call:
-a run is repeated by repeating its seed. The objects themselves are in `api`, where tests write as another writer,
+The fate of a call is drawn from a generator that is passed in, or set by a test for exactly one call: the same
+seed repeats a run. The objects themselves are in `api`, where tests write as another writer,
 without faults.
 """
 
@@ -35,42 +35,42 @@ Answer = TypeVar("Answer")
 
 
 class Fate(StrEnum):
-    """What becomes of a call."""
+    """The outcome of a call."""
 
     ANSWERED = "answered"
     LOST = "lost"
-    """Carried out, and the answer is lost."""
+    """Executed, but the answer is lost."""
     FAILED = "failed"
-    """Never arrives."""
+    """The call never arrives."""
     SLOW = "slow"
-    """The caller has given up waiting, but the call is under way and will be carried out later: a zombie."""
+    """The caller timed out, but the call is in flight and will be executed later."""
     LIMITED = "limited"
-    """Refused by an overloaded server (429), which says when to retry; certainly not carried out."""
+    """Refused by an overloaded server (429) with a retry time; certainly not executed."""
     CONFLICT = "conflict"
     """Refused as if another writer had just changed the object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFaults:
-    """How unreliable the connection is. Chances are per call."""
+    """The faults of the connection. Probabilities are per call."""
 
     lost: float = 0
     failed: float = 0
     slow: float = 0
     conflict: float = 0
     slow_for: int | None = 3
-    """A slow call is carried out before the call that comes this many calls later; None: when a test says so."""
+    """A slow call is executed before the call that comes this many calls later; None: when a test calls `land`."""
     lag: int = 0
-    """A change is shown this many watches late."""
+    """The number of watches by which a change is late."""
     repeated: float = 0
-    """The chance that a watch repeats changes that it has reported before."""
+    """The probability that a watch repeats changes that it has reported before."""
     coalesced: float = 0
-    """The chance that a watch shows only the last of several changes of an object."""
+    """The probability that a watch shows only the last of several changes of an object."""
     expired: float = 0
     silent: float = 0
-    """The chance that a watch reports nothing of one kind, while the others continue: its connection is dead."""
+    """The probability that a watch reports nothing of one kind, as with a dead connection."""
     torn: float = 0
-    """The chance that a list breaks off before its last page."""
+    """The probability that a list breaks off before its last page."""
 
 
 NO_FAULTS = ClusterFaults()
@@ -101,9 +101,9 @@ class SimulatedCluster:
     random: Random
     faults: ClusterFaults = NO_FAULTS
     before: Callable[[Call], Fate | None] | None = None
-    """Called before each call: here a test may write in between, and decide the fate of the call."""
+    """Called before each call, so that a test may write in between and set the fate of the call."""
     after: Callable[[Call], None] | None = None
-    """Called once a call has been carried out and before it is answered."""
+    """Called after a call is executed and before it is answered."""
     calls: list[Call] = field(default_factory=list)
     """Every call that was made, whatever its fate."""
     _under_way: list[_UnderWay] = field(default_factory=list)
@@ -121,11 +121,11 @@ class SimulatedCluster:
         return self.api.describe(permissions)
 
     def list(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
-        """One call, whose fate is drawn once, however many pages it has."""
+        """A list is one call: its fate is drawn once, however many pages it has."""
         pages = self._call(Call("list", kind, ""), lambda: tuple(self.api.list(kind, known)))
         if self.faults.torn and self._happens(self.faults.torn):
             yield from (ListPage(page.objects) for page in pages[: max(len(pages) - 1, 1)])
-            raise UnansweredError(f"list {kind}: the stream ended before the list did; list again")
+            raise UnansweredError(f"list {kind}: the stream ended before the list was complete; list again")
         yield from pages
 
     def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
@@ -172,7 +172,7 @@ class SimulatedCluster:
         return self._call(Call("unassign", "Pod", key), lambda: self.api.unassign_pod(key, uid=uid, reason=reason))
 
     def land(self) -> int:
-        """Carry out every call that is still under way; returns how many there were."""
+        """Execute every call that is still in flight; returns their number."""
         landing, self._under_way = self._under_way, []
         for slow in landing:
             _land(slow)
@@ -201,7 +201,7 @@ class SimulatedCluster:
         return answer
 
     def _draw(self, call: Call) -> Fate:
-        """One draw per call, so that a higher chance does not change what other calls draw."""
+        """One draw per call, so that a higher probability does not change the draws of other calls."""
         drawn = self.random.random()
         for fate, chance in (
             (Fate.LOST, self.faults.lost),
@@ -240,7 +240,7 @@ class SimulatedCluster:
         if self._happens(self.faults.repeated):
             latest = max(int(cursor) for cursor in cursors.values())
             again = self.api.changes_between(self.random.randint(0, latest), latest)
-            # A change after the cursor is no repetition, and would come too early.
+            # A change after the cursor is not a repetition, and would be reported too early.
             repeated = (change for change in again if int(change.version) <= int(cursors.get(change.kind, "0")))
             shown = (*repeated, *shown)
         return Watched(shown, reached)
@@ -253,7 +253,7 @@ def _land(slow: _UnderWay) -> None:
     try:
         slow.carry_out()
     except ClusterError:
-        # No caller is left to get the answer.
+        # The caller has timed out: the error is dropped.
         return
 
 
@@ -263,7 +263,7 @@ def _last_of_each(changes: tuple[PortChange, ...]) -> tuple[PortChange, ...]:
 
 
 def _limited_cursors(cursors: Cursors, watched: Watched, until: int) -> Cursors:
-    """No cursor goes further than the changes shown, and none goes back."""
+    """The cursors after these changes: none goes beyond the shown changes, and none goes back."""
     return {
         kind: str(max(int(cursor), min(int(watched.cursors[kind]), until))) for kind, cursor in cursors.items()
     }

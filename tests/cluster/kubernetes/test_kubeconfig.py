@@ -62,7 +62,7 @@ def test_paths_are_relative_to_their_file_and_data_is_decoded() -> None:
 @pytest.mark.parametrize(
     ("content", "context", "words"),
     [
-        ("text", None, "no kubeconfig"),
+        ("text", None, "not a kubeconfig"),
         (config(current=""), None, "--context: a"),
         (config(), "other", '"other"; choose one with --context: a'),
         ({**config(), "clusters": []}, None, 'names cluster "a"'),
@@ -104,7 +104,7 @@ def test_files_are_looked_for_where_kubectl_looks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("environment", "words"),
-    [({}, "and this is no pod"), ({"KUBECONFIG": "/nowhere/at/all"}, "/nowhere/at/all, which does not exist")],
+    [({}, "and this is not a pod"), ({"KUBECONFIG": "/nowhere/at/all"}, "/nowhere/at/all, which does not exist")],
 )
 def test_without_a_kubeconfig_the_remedy_is_reported(
     tmp_path: Path, environment: dict[str, str], words: str
@@ -179,7 +179,7 @@ def test_a_plugin_runs_once_until_its_credential_runs_out_or_is_refused(tmp_path
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [
-        ("no json", 0, "answered no ExecCredential"),
+        ("no json", 0, "returned no ExecCredential"),
         ({"status": {}}, 0, "neither a token nor a certificate"),
         ("", 3, "failed with 3: log in first"),
     ],

@@ -67,7 +67,7 @@ def test_certificate_and_key_that_do_not_fit_are_reported(authority: Authority) 
     )
     assert identity(access) == (
         False,
-        'client certificate and key of context "prod" do not fit each other; renew them',
+        'client certificate and key of context "prod" do not match; renew them',
     )
 
 
@@ -111,7 +111,7 @@ def test_nobody_listens() -> None:
     reachable, trouble = identity(ClusterAccess(server=f"http://127.0.0.1:{port}", context="prod"))
     assert not reachable
     assert f"http://127.0.0.1:{port} cannot be reached" in trouble
-    assert 'is context "prod" the one that is meant?' in trouble
+    assert 'is context "prod" the right one?' in trouble
 
 
 def test_a_name_that_nobody_knows() -> None:
@@ -131,5 +131,5 @@ def test_a_page_of_a_proxy_is_no_answer() -> None:
     page = {"response": {"status": 200, "headers": {"content-type": "text/html"}, "body": "<html>log in</html>"}}
     with replaying(page) as recorded:
         cluster = KubernetesCluster(attach(ClusterAccess(server=recorded.url)), kinds=())
-        with pytest.raises(UnansweredError, match="answers no JSON; is it an API server, or a proxy"):
+        with pytest.raises(UnansweredError, match="did not answer with JSON; is it an API server, or a proxy"):
             cluster.get("Node", "n1")

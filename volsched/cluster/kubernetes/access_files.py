@@ -1,4 +1,4 @@
-"""Where the access to a cluster comes from: kubeconfig files, or the service account of the pod."""
+"""Finds the access to a cluster: in kubeconfig files, or in the service account of the pod."""
 
 import os
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def find_access(
     home: Path | None = None,
     service_account: str = SERVICE_ACCOUNT,
 ) -> ClusterAccess:
-    """As kubectl looks for it: the named file, KUBECONFIG, ~/.kube/config; otherwise the pod's service account."""
+    """Searches as kubectl does: the named file, KUBECONFIG, ~/.kube/config; else the pod's service account."""
     if kubeconfig is not None:
         return choose(merge([_read(kubeconfig)]), context)
     if paths_text := environment.get("KUBECONFIG"):
@@ -42,7 +42,7 @@ def find_access(
         return choose(merge([_read(default_path)]), context)
     pod_access = in_cluster(environment, directory=service_account)
     if pod_access is None:
-        raise KubeconfigError(f"there is no kubeconfig at {default_path}, and this is no pod; {CONFIG_REMEDY}")
+        raise KubeconfigError(f"there is no kubeconfig at {default_path}, and this is not a pod; {CONFIG_REMEDY}")
     return pod_access
 
 

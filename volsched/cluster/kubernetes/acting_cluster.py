@@ -10,11 +10,11 @@ from volsched.cluster.port import KUBERNETES
 from volsched.cluster.projection import project
 
 PER_SECOND, BURST = 200, 400
-"""Requests that a process allows itself; a pod with one claim takes three."""
+"""Our own rate limit of a process; a pod with one claim takes three requests."""
 
 
 def acting_cluster(mode: str, kubeconfig: Path | None, context: str | None) -> KubernetesCluster:
-    """Raises KubeconfigError; nothing is sent yet."""
+    """The cluster of a mode; raises KubeconfigError. Nothing is sent yet."""
     return connect(
         kubeconfig,
         context,

@@ -1,4 +1,4 @@
-"""A real API server as a cluster: every call of the port as requests, every answer as the port's."""
+"""A real API server as a cluster: translates calls of the port to requests, and responses to its answers."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ from volsched.cluster.projection import Projection, everything
 from volsched.kube.kinds import KINDS, key_of
 
 OBSERVE_PER_SECOND, OBSERVE_BURST = 5, 20
-"""Requests that an observer allows itself; only its start and lists after a gap need more than one a minute."""
+"""Our own rate limit of an observer; only its start and lists after a gap need more than one a minute."""
 OLDEST_MINOR = 29
 SKEW_SECONDS = 60
 """How far our clock and the server's may differ without a warning."""
@@ -114,7 +114,7 @@ class KubernetesCluster:
         return self.lists.versions(kind)
 
     def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
-        """Drains the streams. Each call starts with another kind, so that a busy one keeps none waiting."""
+        """Drains the streams. Each call starts with another kind, so that a busy one does not starve others."""
         kinds = list(cursors)
         self._first = (self._first + 1) % max(len(kinds), 1)
         changes: list[PortChange] = []
@@ -131,7 +131,7 @@ class KubernetesCluster:
         return Watched(tuple(changes), reached)
 
     def wake_on_news(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when a watch has a change that a binding waits for; others are seen with the next step."""
+        """Call `wake` when a watch has a change that a binding may wait for; the next step reads the others."""
         for stream in self.streams.values():
             stream.wake = wake
 
@@ -168,14 +168,14 @@ class KubernetesCluster:
     def bind_pod(
         self, key: str, *, uid: str, version: str, node: str, annotations: Mapping[str, str] | None = None
     ) -> None:
-        """The server answers a Status, not the pod."""
+        """The server returns a Status, not the pod."""
         request = requests.bind(key, uid=uid, version=version, node=node, annotations=annotations)
         self._transport.call(request)
 
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:  # noqa: ARG002 - the port's
         raise CallRefusedError(
             Refusal.INVALID,
-            f'Pod "{key}": Kubernetes takes no pod off its node; delete it instead',
+            f'Pod "{key}": Kubernetes cannot unassign a pod from its node; delete it instead',
         )
 
     def lease(self, key: str) -> Manifest | None:
@@ -238,7 +238,7 @@ def connect(
     bucket: TokenBucket | None = None,
     capabilities: Capabilities = KUBERNETES,
 ) -> KubernetesCluster:
-    """The cluster that kubectl would talk to; raises KubeconfigError. Nothing is sent yet."""
+    """The cluster that kubectl would use; raises KubeconfigError. Nothing is sent yet."""
     access = find_access(kubeconfig, context, environment=environment)
     transport = attach(access, mode=mode, bucket=bucket)
     return KubernetesCluster(transport, kinds=kinds, project=project, capabilities=capabilities)
@@ -276,7 +276,7 @@ def _warnings(access: ClusterAccess, answer: ApiAnswer, version: str) -> Iterato
 
 
 def clock_skew(date: str, now: float) -> float | None:
-    """By how many seconds the server is ahead of us; None where its answer has no date."""
+    """Seconds by which the server's clock is ahead of ours; None where its answer has no date."""
     try:
         server_time: datetime = parsedate_to_datetime(date)
     except (ValueError, TypeError):
@@ -285,5 +285,5 @@ def clock_skew(date: str, now: float) -> float | None:
 
 
 def _digits(text: object) -> str:
-    """`37+` of a provider is 37."""
+    """The number in a version: `37+` of a provider is 37."""
     return "".join(letter for letter in str(text or "") if letter.isdecimal())

@@ -1,17 +1,17 @@
-"""How long to wait before a retry, and how often to call at all. Pure: time and random numbers are passed in."""
+"""Backoff and rate limiting of calls. Pure: time and random numbers are passed in."""
 
 from dataclasses import dataclass, field
 
 FIRST_SECONDS = 0.8
 LONGEST_SECONDS = 30.0
 HEALTHY_SECONDS = 120.0
-"""After so long without a failure, the next one counts as the first."""
+"""After this time without a failure, the next one counts as the first."""
 
 
 def delay(failures: int, chance: float, *, retry_after: float | None = None) -> float:
-    """Seconds to wait after this many failures in a row: doubling, plus up to as much again (`chance` of 0 to 1).
+    """Seconds to wait after this many consecutive failures: doubling, plus up to 100% jitter (`chance`, 0 to 1).
 
-    Without the random part, all observers of a cluster would return at once after its server has restarted.
+    Without the jitter, all observers of a cluster would return at once after its server has restarted.
     """
     if failures <= 0:
         return retry_after or 0.0
@@ -21,7 +21,7 @@ def delay(failures: int, chance: float, *, retry_after: float | None = None) -> 
 
 @dataclass(slots=True)
 class FailureStreak:
-    """How many failures in a row; it restarts after `HEALTHY_SECONDS` without one."""
+    """Counts consecutive failures; restarts after `HEALTHY_SECONDS` without one."""
 
     count: int = 0
     since: float = 0.0
@@ -35,12 +35,12 @@ class FailureStreak:
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Our own limit, whatever the server would allow: so many requests a second, and a burst."""
+    """Our own rate limit, independent of the server's: requests per second, and a burst."""
 
     per_second: float
     burst: float
     at_start: float = 0
-    """Once, more than a burst: for the requests of a program that starts."""
+    """Extra tokens, once, for the requests of a starting program."""
     _tokens: float = field(init=False)
     _filled_at: float | None = None
 
@@ -48,7 +48,7 @@ class TokenBucket:
         self._tokens = max(self.burst, self.at_start)
 
     def take(self, now: float) -> float:
-        """Take a token; returns how many seconds to wait for it."""
+        """Take a token; returns the seconds to wait for it."""
         if self._filled_at is not None:
             filled = min(self.burst, self._tokens + (now - self._filled_at) * self.per_second)
             self._tokens = max(self._tokens, filled)

@@ -1,4 +1,4 @@
-"""Our credentials for a cluster: token files are read again, and plugins run again when theirs expire."""
+"""Our credentials for a cluster: re-reads token files, and re-runs plugins when their credentials expire."""
 
 import json
 import os
@@ -15,7 +15,7 @@ READ_AGAIN_SECONDS = 60.0
 """Tokens of pods are renewed about hourly, long before they expire."""
 PLUGIN_SECONDS = 60.0
 EARLY_SECONDS = 30.0
-"""A credential is not used so shortly before it expires: a request takes a while, and clocks differ."""
+"""A credential is renewed this long before it expires: a request takes a while, and clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,20 @@ class Credential:
     certificate: bytes | None = None
     key: bytes | None = None
     expires_at: float | None = None
-    """As seconds since 1970; None: unknown, or never."""
+    """Expiry in seconds since 1970; None: unknown, or never."""
 
 
 @dataclass(slots=True)
 class CredentialSource:
     access: ClusterAccess
     now: Callable[[], float]
-    """Seconds since 1970, because plugins report the time at which a credential expires."""
+    """The present time in seconds since 1970, as plugins report the expiry."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     _credential: Credential | None = None
     _read_at: float = 0.0
 
     def current(self) -> Credential:
-        """What to send now; KubeconfigError where it cannot be obtained."""
+        """The credential to send; KubeconfigError if it cannot be obtained."""
         credential = self._credential
         if credential is None or self._is_over(credential):
             credential = self._credential = self._obtain()
@@ -45,12 +45,12 @@ class CredentialSource:
         return credential
 
     def renew(self) -> bool:
-        """After a 401: obtain the credential again. False where it cannot have changed."""
+        """Obtain the credential again after a 401. False if it cannot have changed."""
         self._credential = None
         return self.access.plugin is not None or self.access.token_file is not None
 
     def remedy(self) -> str:
-        """What to do about a 401."""
+        """The remedy for a 401."""
         if self.access.plugin is not None:
             return f'log in again with "{self.access.plugin.command}"'
         if self.access.token_file is not None:
@@ -107,7 +107,7 @@ class CredentialSource:
                 "in a terminal first"
             ) from error
         if result.returncode:
-            last = (result.stderr.strip().splitlines() or ["it says nothing"])[-1]
+            last = (result.stderr.strip().splitlines() or ["no error output"])[-1]
             raise KubeconfigError(
                 f'the exec plugin "{plugin.command}" failed with {result.returncode}: {last}; log in with it first'
             )
@@ -138,11 +138,11 @@ def exec_credential(text: str, plugin: ExecPlugin) -> Credential:
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise KubeconfigError(
-            f'the exec plugin "{plugin.command}" answered no ExecCredential; run it by hand to see what it says'
+            f'the exec plugin "{plugin.command}" returned no ExecCredential; run it by hand to see its output'
         ) from error
     if credential.token is None and (credential.certificate is None or credential.key is None):
         raise KubeconfigError(
-            f'the exec plugin "{plugin.command}" answered neither a token nor a certificate; log in with it'
+            f'the exec plugin "{plugin.command}" returned neither a token nor a certificate; log in with it'
         )
     return credential
 

@@ -1,7 +1,7 @@
-"""Kubeconfigs: several files are merged, a context is chosen and gives the access. Files are read elsewhere.
+"""Kubeconfigs: merges several, and derives the access from a context. Files are read elsewhere.
 
-Like kubectl: the first file that has a name wins for it, the first `current-context` counts, and relative paths
-are relative to the file that they are in.
+As in kubectl, the first file that defines a name wins, the first `current-context` counts, and paths are relative
+to the file that contains them.
 """
 
 import base64
@@ -19,14 +19,14 @@ EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.i
 
 
 class KubeconfigError(Exception):
-    """The address or the credentials of a cluster cannot be determined; the message says what to do."""
+    """The address or the credentials of a cluster cannot be determined; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigFile:
     path: str
     content: object
-    """As YAML reads it."""
+    """The parsed YAML."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """Where a server is, and how both sides authenticate. Data and files exclude each other."""
+    """The address of a server, and how both sides authenticate. Data and files exclude each other."""
 
     server: str
     context: str = ""
@@ -61,13 +61,13 @@ class ClusterAccess:
 
 
 def merge(files: Sequence[KubeconfigFile]) -> dict[str, Any]:
-    """One kubeconfig of several."""
+    """Merge several kubeconfigs into one."""
     result: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
     for file in files:
         if file.content is None:
             continue
         if not isinstance(file.content, Mapping):
-            raise KubeconfigError(f"{file.path} is no kubeconfig: it has no fields; {CONFIG_REMEDY}")
+            raise KubeconfigError(f"{file.path} is not a kubeconfig: it has no fields; {CONFIG_REMEDY}")
         result["current-context"] = result["current-context"] or str(file.content.get("current-context") or "")
         for part, single in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
             for name, entry in _entries(file, part, single):
@@ -111,7 +111,7 @@ def choose(config: Mapping[str, Any], context: str | None = None) -> ClusterAcce
 
 
 def in_cluster(environment: Mapping[str, str], *, directory: str) -> ClusterAccess | None:
-    """The access of a pod; None outside of pods. `directory`: where the service account's files are."""
+    """The access of a pod; None outside of pods. `directory` has the service account's files."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         return None
@@ -164,7 +164,7 @@ def _refuse_old(user: Mapping[str, Any], context: str) -> None:
         )
     if user.get("username") or user.get("password"):
         raise KubeconfigError(
-            f'the user of context "{context}" has a password, which no API server takes any more; use a token '
+            f'the user of context "{context}" has a password, which API servers no longer accept; use a token '
             "or a client certificate"
         )
 

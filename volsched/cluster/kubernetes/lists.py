@@ -1,7 +1,7 @@
 """Lists of whole kinds: streamed where the server supports it, otherwise page by page. No list is held in memory.
 
-A server that refuses to stream is asked for pages from then on. Where pages expire again and again before the last
-is read, the kind is read from the server's cache in one piece: perhaps a little late, but complete.
+If a server refuses to stream, pages are used from then on. If pages expire repeatedly before the last is read, the
+kind is read from the server's cache in one piece: perhaps slightly stale, but complete.
 """
 
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ MOST_EXPIRIES = 3
 class Lists:
     transport: Transport
     streams: bool = True
-    """The server streams lists, as far as we know."""
+    """Whether the server streams lists, as far as we know."""
     project: Projection = everything
-    """Applied to each object as it is decoded: fields that are not kept take no memory."""
+    """Applied to each object as it is decoded, so that dropped fields take no memory."""
     _expiries: dict[str, int] = field(default_factory=dict)
 
     def pages(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
@@ -60,7 +60,7 @@ class Lists:
             yield tuple(ObjectVersion(key, it["uid"], it["resourceVersion"]) for key, it in names), cursor
 
     def head(self, kind: str) -> str:
-        """The version that a list of the kind would have now, of the store itself and not of a cache."""
+        """The present version of the kind, from the server's store, not from a cache."""
         request = requests.list_page(kind, accept=METADATA_LIST)
         answer = self.transport.call(_with_limit(request, 1))
         return str(answer.body["metadata"]["resourceVersion"])
@@ -117,7 +117,7 @@ class Lists:
                 if len(objects) >= requests.PAGE_OBJECTS:
                     yield ListPage(tuple(objects))
                     objects = []
-        raise UnansweredError(f"list {kind}: the stream ended before the list did; list again")
+        raise UnansweredError(f"list {kind}: the stream ended before the list was complete; list again")
 
 
 def _with_limit(request: requests.ApiRequest, limit: int) -> requests.ApiRequest:

@@ -1,4 +1,4 @@
-"""The proof that a mirror equals its cluster: uid and version of every object on both sides, not the objects."""
+"""The proof that a mirror equals its cluster: compares uid and version of every object, not the objects."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """All that the proof of equality needs of an object."""
+    """The data of an object that the proof of equality needs."""
 
     key: str
     uid: str
@@ -15,20 +15,20 @@ class ObjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What differs. A difference counts after it has lasted a minute: list and mirror are not of one moment."""
+    """The differences. One counts after it has lasted a minute: list and mirror are not of the same moment."""
 
     missing: tuple[str, ...] = ()
-    """In the cluster, and not known."""
+    """Keys in the cluster but not in the mirror."""
     left_over: tuple[str, ...] = ()
-    """Known, and not in the cluster, or another object of that name."""
+    """Keys in the mirror but not in the cluster, or there another object of that name."""
     stale: tuple[str, ...] = ()
-    """Known at another version."""
+    """Keys that the mirror has at another version."""
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.left_over or self.stale)
 
     def also_in(self, later: "Drift") -> "Drift":
-        """What still differs in a later comparison."""
+        """The differences that persist in a later comparison."""
         return Drift(
             tuple(sorted(set(self.missing) & set(later.missing))),
             tuple(sorted(set(self.left_over) & set(later.left_over))),
@@ -39,7 +39,7 @@ class Drift:
 def compare(listed: Iterable[ObjectVersion], known: Mapping[str, tuple[str, str]], *, cursor: str) -> Drift:
     """`known`: key → uid and version, of one kind; `cursor`: the list's version.
 
-    What is known at a later version than the list's is newer than the list, and no difference.
+    An object known at a later version than the list's is newer than the list, and not a difference.
     """
     objects = {it.key: it for it in listed}
     missing = [key for key in objects if key not in known]

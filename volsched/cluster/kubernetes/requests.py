@@ -29,11 +29,11 @@ class ApiRequest:
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
-    """An object, or the steps of a JSON patch."""
+    """An object, or the operations of a JSON patch."""
     content_type: str = JSON
     accept: str = JSON
     what: str
-    """For error messages: `patch PersistentVolume "pv-1"`."""
+    """The request in error messages: `patch PersistentVolume "pv-1"`."""
     kind: str = ""
 
     @property
@@ -52,19 +52,19 @@ def collection_path(kind: str, namespace: str | None = None) -> str:
 
 
 def object_path(kind: str, key: str, subresource: str = "") -> str:
-    """Of `name`, or of `namespace/name`."""
+    """The path of an object by `name` or `namespace/name`."""
     namespace, _, name = key.rpartition("/")
     below = f"/{subresource}" if subresource else ""
     return f"{collection_path(kind, namespace or None)}/{quote(name, safe='')}{below}"
 
 
 def get(kind: str, key: str) -> ApiRequest:
-    """Without a version the server reads from its store, not from a cache."""
+    """Read an object. Without a version parameter the server reads its store, not a cache."""
     return ApiRequest(method="GET", path=object_path(kind, key), what=f'get {kind} "{key}"', kind=kind)
 
 
 def list_page(kind: str, *, token: str = "", from_cache: bool = False, accept: str = JSON) -> ApiRequest:
-    """A page of a consistent list; `from_cache`: all of it at once, at whatever version the cache is."""
+    """A page of a consistent list; `from_cache`: the whole list, at the version of the server's cache."""
     query = {"resourceVersion": "0"} if from_cache else {"limit": str(PAGE_OBJECTS)}
     query |= {"continue": token} if token else {}
     return ApiRequest(
@@ -73,7 +73,7 @@ def list_page(kind: str, *, token: str = "", from_cache: bool = False, accept: s
 
 
 def streamed_list(kind: str, *, timeout_seconds: int) -> ApiRequest:
-    """Bookmarks must be allowed: without them the end of the list is not marked."""
+    """A list as a watch stream. Bookmarks must be allowed: one marks the end of the list."""
     query = {
         "watch": "1",
         "sendInitialEvents": "true",
@@ -109,9 +109,9 @@ def update(kind: str, key: str, manifest: Manifest, *, status: bool) -> ApiReque
 
 
 def patch(kind: str, key: str, change: Manifest, *, version: str, status: bool) -> ApiRequest:
-    """The body has the version: without it a server applies the patch to any version.
+    """A merge patch. The body has the version, because a server would otherwise patch any version.
 
-    A patch of the status sends nothing else: a server would write its labels and annotations too.
+    A patch of the status sends only the status: a server would write labels and annotations too.
     """
     fields = {"status": change.get("status")} if status else change
     metadata = {} if status else change.get("metadata") or {}
@@ -140,7 +140,7 @@ def fence(kind: str, key: str, *, version: str, mark: str) -> ApiRequest:
 
 
 def open_gate(key: str, pod: Manifest, *, annotations: Mapping[str, str] | None) -> ApiRequest:
-    """A JSON patch that tests the version and the gate's name, so that gates of others stay."""
+    """A JSON patch that tests the version and the gate's name, so that other gates stay."""
     names = [it.get("name") for it in (pod.get("spec") or {}).get("schedulingGates") or ()]
     place = names.index(GATE) if GATE in names else 0
     steps: list[dict[str, Any]] = [
@@ -162,7 +162,7 @@ def open_gate(key: str, pod: Manifest, *, annotations: Mapping[str, str] | None)
 
 
 def set_condition(key: str, condition: Manifest, *, uid: str) -> ApiRequest:
-    """A merge patch would replace the whole list; this one merges it by `type`. Another uid is refused."""
+    """A strategic merge patch, because a merge patch would replace the whole list. Another uid is refused."""
     return ApiRequest(
         method="PATCH",
         path=object_path("Pod", key, "status"),
@@ -219,7 +219,7 @@ def delete(kind: str, key: str, *, uid: str | None, version: str | None) -> ApiR
 
 
 def bind(key: str, *, uid: str, version: str, node: str, annotations: Mapping[str, str] | None) -> ApiRequest:
-    """uid and version are preconditions of the binding; the server merges the annotations into the pod's."""
+    """Bind the pod. uid and version are preconditions; the server merges the annotations into the pod's."""
     namespace, _, name = key.rpartition("/")
     names: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
     body = {

@@ -1,6 +1,6 @@
-"""What an answer of an API server means to us: done, refused, unknown, too old, or not served.
+"""Classifies the responses of an API server: done, refused, outcome unknown, expired, or not served.
 
-Only codes, headers and the structure of a `Status` count: messages are for people, and change with versions.
+Uses only codes, headers and the structure of a `Status`: messages are for people, and change with versions.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ TOO_LARGE_VERSION = "ResourceVersionTooLarge"
 MOST_TEXT = 500
 OVERLOADED = "the server is overloaded: try again in a moment"
 BROKEN = "the server could not answer: try again, and see its log if that does not help"
-"""Also for a body that is no Status: a proxy may answer with a page."""
+"""Also for a body that is no Status, such as the error page of a proxy."""
 
 
 class NotAuthenticatedError(ClusterError):
-    """401: the server does not accept our credentials, or not any more. Nothing was written."""
+    """401: the server does not accept our credentials, or no longer. Nothing was written."""
 
 
 class UnservedError(CallRefusedError):
@@ -28,14 +28,14 @@ class UnservedError(CallRefusedError):
     def __init__(self, kind: str) -> None:
         super().__init__(
             Refusal.NOT_FOUND,
-            f"the server does not serve {kind}; it is older than the kind, or the kind is switched off there: "
+            f"the server does not serve {kind}; it is older than the kind, or the kind is disabled there: "
             "leave it out or upgrade the server",
         )
         self.kind = kind
 
 
 class StreamedListRefusedError(ClusterError):
-    """The server does not stream lists: ask for pages."""
+    """The server does not stream lists: use pages."""
 
 
 class LaggingError(UnansweredError):
@@ -43,7 +43,7 @@ class LaggingError(UnansweredError):
 
 
 def status_of(body: bytes) -> Mapping[str, Any]:
-    """The `Status` in the body, or nothing: a proxy or the rate limiter answers in plain text."""
+    """The `Status` in the body; empty for the plain text of a proxy or the rate limiter."""
     try:
         read = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -81,7 +81,7 @@ def error_of(request: ApiRequest, code: int, headers: Mapping[str, str], body: b
 
 
 def error_in_stream(request: ApiRequest, status: Mapping[str, Any]) -> ClusterError:
-    """The error of an ERROR event inside a 200: the same as if its Status were the answer."""
+    """The error of an ERROR event in a watch: the same as for a response with its Status."""
     body = orjson.dumps({**status, "kind": "Status"})
     code = status.get("code")
     error = error_of(request, code if isinstance(code, int) else 500, {}, body)
@@ -89,7 +89,7 @@ def error_in_stream(request: ApiRequest, status: Mapping[str, Any]) -> ClusterEr
 
 
 def retry_after(headers: Mapping[str, str], status: Mapping[str, Any]) -> float | None:
-    """Seconds, of the header or of the Status; a date in the header is not used by API servers and is ignored."""
+    """The delay in seconds, from the header or the Status; API servers send no date, so a date is ignored."""
     header = {name.lower(): value for name, value in headers.items()}.get("retry-after", "")
     if header.strip().isdecimal():
         return float(header)
@@ -108,7 +108,7 @@ def _invalid(request: ApiRequest, status: Mapping[str, Any], message: str) -> Cl
     if "sendInitialEvents" in request.query and "sendInitialEvents" in _causes(status, "field"):
         return StreamedListRefusedError(message)
     if not status.get("details") and request.content_type == JSON_PATCH:
-        # A `test` of the patch failed: the object is not as its writer saw it.
+        # A `test` of the patch failed: the object changed since it was read.
         return CallRefusedError(Refusal.CONFLICT, message)
     return CallRefusedError(Refusal.INVALID, message)
 

@@ -28,17 +28,17 @@ QUEUE = 10_000
 LEAST_TIMEOUT_SECONDS, MOST_TIMEOUT_SECONDS = 300, 600
 """Time-out of a watch, at random between the two, so that watches of many clients do not end together."""
 BRIEF_SECONDS = 1.0
-"""A watch that ends so soon, and had no event, is reopened after a delay."""
+"""A watch that ends within this time without an event is reopened after a delay."""
 JOIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamHealth:
     last_heard: float | None
-    """By the monotonic clock; None: never yet. While changes wait to be taken, the time at which the first of them
-    arrived: the caller knows nothing later."""
+    """Monotonic time of the last report; None: none yet. While changes wait to be taken, the time at which the
+    first of them arrived, because the caller's knowledge ends there."""
     trouble: str | None
-    """Why the stream is not open at the moment."""
+    """Why the stream is not open now."""
     queued: int
 
 
@@ -50,15 +50,15 @@ class WatchStream:
         self._queue: deque[tuple[str, PortChange | None, float]] = deque()
         """Version, change and time of arrival; a bookmark has no change."""
         self._cursor: str | None = None
-        """Up to where `take` has delivered."""
+        """The version up to which `take` has delivered."""
         self._requested_from: str | None = None
         self._delivered = False
         """Whether any change since then was delivered."""
         self._reads_from: str | None = None
-        """Where the next connection begins; None: nothing is to be read."""
+        """The version from which the next connection reads; None: nothing is to be read."""
         self._seeks = 0
         self._checked = 0
-        """The last seek for which a connection was opened: before that, its cursor came from a list just now."""
+        """The last seek with an opened connection. Until one is opened, a seek's cursor is fresh from a list."""
         self._error: ClusterError | None = None
         self._stopped = True
         self._stream: ByteStream | None = None
@@ -70,11 +70,11 @@ class WatchStream:
     # --- called by the watcher ---------------------------------------------------------------------------
 
     def take(self, cursor: str, limit: int) -> tuple[list[PortChange], str]:
-        """Up to so many changes since the cursor; once all are delivered, raises what the stream ended with."""
+        """Up to `limit` changes since the cursor; after the last, raises the error that ended the stream."""
         with self._changed:
             if self._stopped:
                 raise RuntimeError(f"no thread reads the watch of {self.kind}: start the streams with `reading`")
-            # Where only bookmarks were delivered, a caller that repeats its cursor has missed nothing.
+            # If only bookmarks were delivered, a caller that repeats its cursor has missed nothing.
             if cursor != self._cursor and (cursor != self._requested_from or self._delivered):
                 self._seek(cursor)
             changes: list[PortChange] = []
@@ -85,7 +85,7 @@ class WatchStream:
             if self._error is not None and not changes and not self._queue:
                 error = self._error
                 if isinstance(error, ExpiredError):
-                    # A caller that repeats the cursor wants it to be tried again.
+                    # If the caller repeats the cursor, it is tried again.
                     self._error = self._cursor = self._requested_from = None
                 raise error
             self._requested_from, self._delivered = cursor, bool(changes)
@@ -121,7 +121,7 @@ class WatchStream:
             self._changed.notify_all()
 
     def run(self) -> None:
-        """Read until it is stopped; no answer of a server ends it."""
+        """Read until stopped; no response of a server ends the loop."""
         streak = FailureStreak()
         while (place := self._next_place()) is not None:
             version, seeks = place
@@ -135,7 +135,7 @@ class WatchStream:
                 self._end(seeks, error)
                 failure = error
             except SilentError:
-                # The silence has lasted long enough: the connection is reopened at once, from where it was.
+                # The connection was silent for too long: reopened at once, from the same version.
                 continue
             except ClusterError as error:
                 failure = error
@@ -159,11 +159,11 @@ class WatchStream:
             return None if self._stopped or self._reads_from is None else (self._reads_from, self._seeks)
 
     def _is_over(self, seeks: int) -> bool:
-        """Changes that were read for this seek are no longer wanted."""
+        """Whether changes read for this seek are obsolete."""
         return self._stopped or self._seeks != seeks
 
     def _follow(self, version: str, seeks: int) -> bool:
-        """One connection, to its end; returns whether it had an event, or was not wanted any more."""
+        """Read one connection to its end; returns whether it had an event or became obsolete."""
         is_fresh = self._checked != seeks
         if not is_fresh:
             self._refuse_from_the_future(version)
@@ -188,7 +188,7 @@ class WatchStream:
         return has_events
 
     def _refuse_from_the_future(self, version: str) -> None:
-        """A server that was restored from a backup accepts a cursor that is ahead of it, and sends nothing."""
+        """Raises for a cursor ahead of the server: a restored server would accept it and send nothing."""
         head = self._lists.head(self.kind)
         if int(head) < int(version):
             raise ExpiredError(
@@ -198,7 +198,7 @@ class WatchStream:
             )
 
     def _open(self, stream: ByteStream, seeks: int, *, is_fresh: bool) -> bool:
-        """Opening counts as a report only with a cursor that came from a list just now: another may be too old."""
+        """Opening counts as a report only with a fresh cursor from a list: another one may have expired."""
         with self._changed:
             if self._is_over(seeks):
                 return False
@@ -209,7 +209,7 @@ class WatchStream:
             return True
 
     def _put(self, event: WatchLine, seeks: int) -> bool:
-        """False where it is no longer wanted."""
+        """Queue the event; False if it is obsolete."""
         change = _change(self.kind, event, self._lists.project)
         with self._changed:
             self._heard = arrived = monotonic()
@@ -223,7 +223,7 @@ class WatchStream:
         return True
 
     def _end(self, seeks: int, error: ClusterError) -> None:
-        """Pass the error on to the watcher, which has to give another cursor where this one has expired."""
+        """Pass the error to the watcher, which must give another cursor if this one has expired."""
         with self._changed:
             if self._seeks == seeks:
                 self._error = error
@@ -232,12 +232,12 @@ class WatchStream:
 
 
 def _change(kind: str, event: WatchLine, project: Projection) -> PortChange | None:
-    """None: only the version has changed."""
+    """The change of an event; None if only the version has changed."""
     match event.type:
         case "BOOKMARK":
             return None
         case "DELETED":
-            # The object as it was last, with the version of its deletion.
+            # The last state of the object, with the version of its deletion.
             return PortChange(kind, key_of(kind, event.object), None, event.version)
         case _:
             kept = project(kind, event.object)
@@ -245,8 +245,8 @@ def _change(kind: str, event: WatchLine, project: Projection) -> PortChange | No
 
 
 def _is_awaited(change: PortChange) -> bool:
-    """A pod without a node, or a claim: a binding starts or continues with it. Other changes wait for the next
-    step, which takes many together: a large cluster has hundreds in a second."""
+    """Whether a binding may start or continue with the change: a pod without a node, or a claim. Others wait for
+    the next step, which batches them: a large cluster has hundreds in a second."""
     if change.kind == "Pod":
         return change.manifest is not None and not spec(change.manifest).get("nodeName")
     return change.kind == "PersistentVolumeClaim" and change.manifest is not None
@@ -254,7 +254,7 @@ def _is_awaited(change: PortChange) -> bool:
 
 @contextmanager
 def reading(streams: Sequence[WatchStream]) -> Iterator[None]:
-    """A thread for each stream, for as long as it lasts."""
+    """Runs a reading thread for each stream while the context lasts."""
     with ExitStack() as stack:
         for stream in streams:
             stream.begin()

@@ -30,10 +30,10 @@ from volsched.cluster.port import UnansweredError
 Sent = TypeVar("Sent")
 CONNECT_SECONDS = 10.0
 CALL_SECONDS = 40.0
-"""Servers allow a write 34 s. With a shorter time-out, writes would be given up that are still carried out."""
+"""Servers allow a write 34 s. With a shorter timeout, we would give up on writes that still succeed."""
 LIST_SECONDS = 60.0
 SILENT_SECONDS = 150.0
-"""A watch without a byte for so long is treated as dead: a quiet kind was seen to be silent for 120 s."""
+"""A watch without a byte for this long is treated as dead: a kind without changes is silent for up to 120 s."""
 MOST_CONNECTIONS = 40
 LAG_TRIES = 5
 KEEP_ALIVE = (
@@ -45,11 +45,11 @@ KEEP_ALIVE = (
     ),
 )
 _CERTIFICATE_TIMES = (9, 10)
-"""OpenSSL's codes for a certificate that is not yet, or not any more, valid."""
+"""OpenSSL's codes for a certificate that is not yet or no longer valid."""
 
 
 class SilentError(UnansweredError):
-    """Nothing came for so long that the connection may be dead; a quiet kind looks the same, so it is no fault."""
+    """Nothing was received for so long that the connection may be dead. No fault: a quiet kind looks the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ApiAnswer:
 
 
 class Transport:
-    """`pause` waits for so many seconds; a test's need not."""
+    """`pause` waits for a number of seconds; tests may replace it."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Transport:
             try:
                 return self._send_with_credentials(request, self._call)
             except LaggingError as error:
-                # Another replica is further: the same request succeeds a moment later.
+                # This replica lags: the same request succeeds a moment later.
                 if attempt == LAG_TRIES - 1:
                     raise
                 self._pause(error.retry_after or 1.0)
@@ -95,7 +95,7 @@ class Transport:
 
     @contextmanager
     def stream(self, request: ApiRequest) -> Iterator["ByteStream"]:
-        """The body of a watch as it comes; an end without the closing chunk raises UnansweredError."""
+        """The body of a watch as it arrives; an end without the closing chunk raises UnansweredError."""
         stream = self._send_with_credentials(request, self._open)
         try:
             yield stream
@@ -142,13 +142,13 @@ class Transport:
             return ApiAnswer(orjson.loads(answer.content), answer.headers.get("date", ""))
         except orjson.JSONDecodeError as broken:
             raise UnansweredError(
-                f"{request.what}: {self.access.server} answers no JSON; is it an API server, or a proxy?"
+                f"{request.what}: {self.access.server} did not answer with JSON; is it an API server, or a proxy?"
             ) from broken
 
     def _open(self, request: ApiRequest) -> "ByteStream":
         with self._errors_with_remedy(request):
             client, headers = self._client_and_headers(request)
-            # Uncompressed: an event that waits in a compressor for the next one comes late.
+            # Uncompressed: a compressor would delay an event until the next one.
             built = client.build_request(
                 request.method,
                 self.access.server + request.path,
@@ -210,7 +210,7 @@ class Transport:
 
 
 class ByteStream:
-    """The body of one watch; another thread may cut it off."""
+    """The body of one watch; another thread may close it."""
 
     def __init__(self, response: httpx2.Response, errors_with_remedy: Callable[[], Any]) -> None:
         self._response, self._errors_with_remedy = response, errors_with_remedy
@@ -220,17 +220,17 @@ class ByteStream:
             try:
                 yield from self._response.iter_raw()
             except httpx2.ReadTimeout as error:
-                raise SilentError("nothing was received for long; the watch is reopened") from error
+                raise SilentError("nothing was received for a long time; the watch is reopened") from error
 
     def cut(self) -> None:
-        """Wake the reading thread: shutting the socket down does that, closing it does not."""
+        """Shut the socket down, which wakes the reading thread; closing it would not."""
         network = self._response.extensions.get("network_stream")
         connection = None if network is None else network.get_extra_info("socket")
         if connection is not None:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                # It is closed already.
+                # The socket is already closed.
                 return
 
     def close(self) -> None:
@@ -248,7 +248,7 @@ def proxy_of(access: ClusterAccess, environment: Mapping[str, str]) -> str | Non
 
 
 def is_direct(host: str, no_proxy: str) -> bool:
-    """Names and those below them, addresses and networks; `*` is all."""
+    """Whether NO_PROXY excludes the host: by names with subdomains, addresses and networks; `*` is all."""
     for entry in (part.strip().lower() for part in no_proxy.split(",")):
         if entry == "*" or (entry and (host == entry.lstrip(".") or host.endswith(f".{entry.lstrip('.')}"))):
             return True
@@ -274,7 +274,7 @@ def tls_context(access: ClusterAccess, credential: Credential) -> ssl.SSLContext
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, access: ClusterAccess) -> None:
-    # OpenSSL reads them from a file only; no other user can read this one, and it is removed at once.
+    # OpenSSL reads them only from files. No other user can read these, and they are removed at once.
     with tempfile.TemporaryDirectory() as directory:
         pair = Path(directory) / "pair.pem"
         pair.touch(0o600)
@@ -283,19 +283,19 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, access: 
             context.load_cert_chain(pair)
         except (OSError, ssl.SSLError) as error:
             raise KubeconfigError(
-                f'client certificate and key of context "{access.context}" do not fit each other; renew them'
+                f'client certificate and key of context "{access.context}" do not match; renew them'
             ) from error
 
 
 def trouble(error: BaseException, access: ClusterAccess) -> str:
-    """Why a server could not be reached, and what to do: one line, whatever the cause."""
+    """Why a server could not be reached, and the remedy, in one line."""
     beneath: BaseException | None = error
     while beneath is not None:
         if isinstance(beneath, ssl.SSLCertVerificationError):
             return _distrust(beneath, access)
         if isinstance(beneath, ssl.SSLError):
             why = beneath.reason or str(beneath)
-            return f"TLS with {access.server} failed: {why}; is it an https server, and are our certificates its?"
+            return f"TLS with {access.server} failed: {why}; is it an https server, and do the certificates match?"
         if isinstance(beneath, socket.gaierror):
             host = urlsplit(access.server).hostname
             return f'the name "{host}" is not known here; check context "{access.context}" and the DNS'
@@ -306,7 +306,7 @@ def trouble(error: BaseException, access: ClusterAccess) -> str:
             why = str(error) or "no answer"
             return (
                 f"{access.server} cannot be reached{through}: {why}; is the server up, and is "
-                f'context "{access.context}" the one that is meant?'
+                f'context "{access.context}" the right one?'
             )
         case httpx2.TimeoutException():
             return f"{access.server} gave no answer in time; it may still carry the request out"
@@ -327,5 +327,5 @@ def _distrust(error: ssl.SSLCertVerificationError, access: ClusterAccess) -> str
         )
     return (
         f'the certificate of {access.server} is not of the CA that context "{access.context}" trusts '
-        f"({error.verify_message}); the cluster was replaced, or the kubeconfig is another's: fetch it again"
+        f"({error.verify_message}); the cluster was replaced, or the kubeconfig is for another one: fetch it again"
     )

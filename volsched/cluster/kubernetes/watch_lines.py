@@ -1,4 +1,4 @@
-"""A watch as bytes: chunks become lines, lines become events. Pure, so that every cut can be tested."""
+"""Decodes a watch: chunks to lines, lines to events. Pure, so that every split into chunks can be tested."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,9 +14,9 @@ _OBJECT_HEAD = re.compile(
     rb'\{"type":"ADDED","object":\{"kind":"\w+","apiVersion":"[\w./]+","metadata":\{"name":"([^"\\]+)",'
     rb'(?:"generateName":"[^"\\]*",)?(?:"namespace":"([^"\\]+)",)?"uid":"([^"\\]+)","resourceVersion":"([0-9]+)"'
 )
-"""How a server begins the line of an object: in the order of its types, which has not changed since 1.0."""
+"""The start of an object's line: fields in the order of the Go types, which has not changed since 1.0."""
 LONGEST_LINE = 64 * 1024 * 1024
-"""More than any object can have; an answer with a longer line is no watch."""
+"""More than any object can have; a response with a longer line is not a watch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class WatchLine:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Complete lines, however the chunks are cut. The bytes after the last line end are dropped: a connection that
-    broke in the middle of an event did not deliver it."""
+    """Complete lines, however the chunks are split. The bytes after the last line end are dropped: an event whose
+    connection broke in the middle was not delivered."""
     buffer = bytearray()
     for chunk in chunks:
         buffer += chunk
         if len(buffer) > LONGEST_LINE:
-            raise UnansweredError("the watch sends a line without an end")
+            raise UnansweredError("the watch sent a line that is too long")
         *complete, rest = bytes(buffer).split(b"\n") if b"\n" in chunk else (bytes(buffer),)
         if complete:
             buffer = bytearray(rest)
@@ -67,4 +67,4 @@ def watch_line(line: bytes) -> WatchLine:
         read = orjson.loads(line)
         return WatchLine(str(read["type"]), read["object"])
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise UnansweredError(f"the watch sends what is no event: {line[:80]!r}") from error
+        raise UnansweredError(f"the watch sent a line that is not an event: {line[:80]!r}") from error
