@@ -244,7 +244,7 @@ class Cluster(Protocol):
         """Create a Kubernetes event (`events.k8s.io/v1`)."""
 
     def open_gate(self, key: str, pod: Manifest, *, annotations: Mapping[str, str] | None = None) -> Manifest:
-        """Remove our scheduling gate, and nothing else, from the pod as it was read.
+        """Remove our scheduling gate, and nothing else, from the pod as read.
 
         CONFLICT if it is at another version, or has no such gate. `annotations` are added to the pod's; for that
         it must have been read completely.

@@ -65,7 +65,7 @@ class _Candidate:
 
 
 class UnknownFields(Enum):
-    """For which objects a refusal lists fields that their kind does not have."""
+    """The objects for which a refusal lists unknown fields."""
 
     UNREPORTED = auto()
     OF_REFUSED = auto()

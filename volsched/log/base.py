@@ -92,7 +92,7 @@ def loaded(stream: str, text: str) -> State:
 
 # The base is the place in the chain that the archived events led to, with the state of every stream there: a row
 # of `checkpoints`, and one row of `snapshots` per stream at or before that position. Deleted objects have one too,
-# because their versions go on. Every fold of the log starts here.
+# because their versions continue. Every fold of the log starts here.
 #
 # The base states cannot be derived again: their events are gone. A sum over the states, kept beside the
 # checkpoint, shows that one was lost or edited, so that nothing is rebuilt from a damaged base. The archives show

@@ -1,4 +1,4 @@
-"""What one transaction has decided so far: states read, and events with their positions in the log."""
+"""The state of one transaction in memory: states read, and decided events with their positions in the log."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Head:
 
 @dataclass(slots=True)
 class Batch:
-    """What a transaction has decided so far and will write."""
+    """The decisions of a transaction so far, to be written."""
 
     head: Head
     now: int

@@ -31,7 +31,7 @@ class EffectDone:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a decision depends on beyond the streams it names: the whole log up to a position.
+    """The dependency of a decision on more than its named streams: on the whole log up to a position.
 
     Events that other actors appended since then are passed to `outdated`, which returns why one of them
     invalidates the decision. A decider already knows its own events: those of the command's actor are not passed,

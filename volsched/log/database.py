@@ -142,7 +142,7 @@ class Recent:
         return self._states.get(stream)
 
     def copy(self) -> "Recent":
-        """For a reader that does not hold the head lock, and must not change what a writer relies on."""
+        """A copy for a reader without the head lock, which must not change the cache of writers."""
         with self._mutex:
             return Recent(self._at, dict(self._states))
 
@@ -274,8 +274,8 @@ class Database:
 
     @contextmanager
     def glance(self) -> Iterator[Connection]:
-        """For reads of one statement, by the driver (`dialect.run`). Each is consistent by itself, and a
-        transaction around it would cost more than the read.
+        """A connection for reads of one statement, by the driver (`dialect.run`). Each is consistent by itself,
+        and a transaction around it would cost more than the read.
         """
         self.file.check()
         with _explained(self.engine, self.dialect), self._kept_connection("glance") as connection:

@@ -181,7 +181,7 @@ def _attempt(batch: Batch, guards: PreconditionGuards, command: Command) -> Outc
             raise CatalogueError(f"{unnamed.type} is about {unnamed.stream}, which the command did not name")
         events, states = stage(batch, command.actor, decision.events, command.cause)
     except Exception as error:
-        # An exception of `decide` concerns its own command only; the others go on.
+        # An exception of `decide` concerns its own command only; the others continue.
         return error
     batch.take(events, states, decision.effects)
     position = batch.head.position

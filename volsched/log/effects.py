@@ -124,7 +124,7 @@ def claim(
 ) -> list[Claimed]:
     """Take up to `limit` effects that are due; attempts count from here on, so a crash counts as one.
 
-    Oldest trouble first: expired leases, then effects whose back-off is over, then new ones in log order. By time
+    Oldest trouble first: expired leases, then effects whose backoff is over, then new ones in log order. By time
     alone, an effect that failed once would wait behind every new one in a burst.
 
     An effect that lost its lease in its last attempt is parked instead, so fewer than `limit` does not mean that
@@ -361,7 +361,7 @@ def _some_due(dialect: Dialect, queues: tuple[str, ...]) -> CompoundSelect[Any]:
 
 
 def _is_due() -> ColumnElement[bool]:
-    """No back-off exceeds the longest one: a later due time comes from a wrong clock."""
+    """Whether an effect is due. No backoff exceeds the longest one: a later due time comes from a wrong clock."""
     now: BindParameter[int] = bindparam("now")
     return (effects.c.due <= now) | (effects.c.due > now + LONGEST_BACKOFF_US)
 

@@ -71,7 +71,7 @@ class ConnectionLostError(StoreError):
         return self.message
 
 
-# A finding of a check: where it is, what was expected there, and what is there instead.
+# A finding of a check: its place, the expected value, and the value found.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ from volsched.log.transaction import write
 # everything a deposed holder appended precedes the acquisition, and nothing follows it.
 #
 # `until` only tells other processes when they may take over. A holder whose time is up and that was not replaced
-# can go on appending: no other process acts, clocks of two machines never agree anyway, and refusing it would only
-# turn a slow step into a lost one. Rejected: checking `until` at the append; it depends on clocks and makes
+# can continue to append: no other process acts, clocks of two machines never agree anyway, and refusing it would
+# only turn a slow step into a lost one. Rejected: checking `until` at the append; it depends on clocks and makes
 # nothing safer. A wrong clock or a dead holder ends a lease too (`log.sessions`).
 #
 # A holder is one run of one process: an id created at its start, not a host's name. A process that came back under

@@ -33,7 +33,7 @@ _notices = tables.notices
 def report_failures(
     database: Database, connection: Connection, batch: Batch, *, actor: str, since: int = 0
 ) -> None:
-    """For every decision that this transaction gives up: store the reason with its attempt, and on the pod."""
+    """Store the reason of every decision that this transaction gives up, with its attempt and on the pod."""
     failures = list(_failures(batch, since))
     if not failures:
         return
@@ -68,7 +68,7 @@ def _failures(batch: Batch, since: int) -> Iterator[tuple[int, BindingFailure]]:
 
 
 def _words(connection: Connection, batch: Batch, failures: Iterable[BindingFailure]) -> dict[str, str]:
-    """By binding, the provisioner's last message about the claim whose leg failed."""
+    """Binding → the provisioner's last message about the claim whose leg failed."""
     waiting = {it.binding: it for it in failures if it.leg is not None and it.leg.dynamic}
     if not waiting:
         return {}

@@ -50,7 +50,7 @@ class Session(Protocol):
 
 
 class NoSession:
-    """For stores where nothing can be proven."""
+    """The session of a store that offers no proof of liveness."""
 
     def id(self) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Tokens at rest: a row beside the log, and an event in it, written in one transaction.
+"""Storage of tokens: a row beside the log, and an event in it, written in one transaction.
 
 The row holds the hash; the log, which is exported, archived and copied, never does. An export therefore does not
 restore tokens: another store accepts none of this one's. The log has a token's rights, its expiry and a
@@ -102,7 +102,7 @@ def token_of_id(connection: Connection, id_: str) -> StoredToken | None:
 
 
 def recorded_token(connection: Connection, name: str) -> State | None:
-    """What the log records of the last token issued under a name."""
+    """The log's record of the last token issued under a name."""
     stream, base = f"{TOKEN}/{name}", read_base(connection).position
     state = newest_snapshot(connection, stream, position=base) if base else None
     for it in connection.execute(_EVENTS, {"stream": stream}):

@@ -45,7 +45,7 @@ def record_fact(fact: Fact, *, actor: str) -> Command:
 
 
 def without_null_fields(value: Any) -> Any:
-    """In the API a null field is an absent field; in a merge patch it would be a removal."""
+    """The value without null fields: the API treats them as absent, but a merge patch would remove the field."""
     if isinstance(value, Mapping):
         return {name: without_null_fields(below) for name, below in value.items() if below is not None}
     return [without_null_fields(below) for below in value] if isinstance(value, list | tuple) else value

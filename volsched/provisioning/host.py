@@ -45,7 +45,7 @@ API_VERSION = "storage.k8s.io/v1"
 
 
 class Storage(Protocol):
-    """What a provisioner and a driver have in common."""
+    """The common interface of provisioners and drivers."""
 
     def observe(self, surroundings: Surroundings) -> None: ...
 

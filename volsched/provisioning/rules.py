@@ -261,7 +261,7 @@ def judge(
     return DriverVerdict(next=Next.FINISHED, why=why, infeasible=answer.code is DriverCode.INVALID_ARGUMENT)
 
 
-# When an external provisioner acts on a claim or a volume, and what it writes.
+# The conditions under which an external provisioner acts on a claim or a volume, and its writes.
 
 Manifest = Mapping[str, Any]
 

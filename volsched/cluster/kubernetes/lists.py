@@ -26,7 +26,7 @@ from volsched.cluster.projection import Projection, everything
 from volsched.kube.kinds import KINDS, key_of
 
 STREAM_SECONDS = 600
-"""The time-out of a streamed list, which we end as soon as it is complete."""
+"""The timeout of a streamed list, which we end as soon as it is complete."""
 MOST_EXPIRIES = 3
 
 

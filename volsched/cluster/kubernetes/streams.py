@@ -26,7 +26,7 @@ from volsched.kube.manifest import spec
 
 QUEUE = 10_000
 LEAST_TIMEOUT_SECONDS, MOST_TIMEOUT_SECONDS = 300, 600
-"""Time-out of a watch, at random between the two, so that watches of many clients do not end together."""
+"""Timeout of a watch, at random between the two, so that watches of many clients do not end together."""
 BRIEF_SECONDS = 1.0
 """A watch that ends within this time without an event is reopened after a delay."""
 JOIN_SECONDS = 5.0

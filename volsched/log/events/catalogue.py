@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class StateChange(StrEnum):
-    """What an event does to the state of its stream."""
+    """The effect of an event on the state of its stream."""
 
     CREATE = "create"
     PATCH = "patch"

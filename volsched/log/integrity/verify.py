@@ -90,8 +90,9 @@ def key_of(table: Table, values: Values) -> Key:
     return values[: len(table.primary_key.columns)]
 
 
-# One read transaction has one consistent view, so writers go on meanwhile. Memory follows the number of objects,
-# not the length of the log. Archived history is taken from the base, or proven too where the archives are given.
+# One read transaction has one consistent view, so writers continue meanwhile. Memory follows the number of
+# objects, not the length of the log. Archived history is taken from the base, or proven too where the archives
+# are given.
 
 KEPT = 1_000
 """Findings that a report holds; the rest are only counted."""
@@ -298,12 +299,12 @@ def _check_operations(connection: Connection, *, last: int) -> Iterator[Finding]
 
 # Rebuilding the views: fold the log aside, compare, replace the rows that differ. Events are not touched.
 #
-# Writers go on meanwhile. The long part (fold and comparison) reads one consistent view without any lock; only the
-# rows that differed are checked again and replaced under the head lock, after catching up with later writes. That
-# is enough: a writer turns a right row into a right row, so no other row can have become wrong.
+# Writers continue meanwhile. The long part (fold and comparison) reads one consistent view without any lock; only
+# the rows that differed are checked again and replaced under the head lock, after catching up with later writes.
+# That is enough: a writer turns a right row into a right row, so no other row can have become wrong.
 #
 # Rejected: filling shadow tables and swapping them by name. It needs the lock for a whole copy and twice the
-# space, and does not report what was wrong.
+# space, and does not report the differences.
 
 BRIEF = 1_000
 """Events that may be left to fold under the lock: some ten milliseconds."""

@@ -36,7 +36,7 @@ class Parked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetainedLeg:
-    """A leg of an ended binding that was left as it was."""
+    """A leg of an ended binding that was retained, not undone."""
 
     binding: str
     leg: int

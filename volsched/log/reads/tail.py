@@ -125,7 +125,7 @@ class Correction:
 
 
 def corrections(connection: Connection) -> list[Correction]:
-    """In log order; few logs have any."""
+    """The corrections in log order; few logs have any."""
     query = select(_events.c.position, _events.c.data).where(_events.c.stream == LOG_CLOCK)
     rows = connection.execute(query.order_by(_events.c.version)).all()
     return [Correction(row.position, **orjson.loads(row.data)) for row in rows]

@@ -49,7 +49,7 @@ from volsched.log.transaction import write_views
 # engine, and repairs a store whose views were damaged.
 #
 # The first line records where the log ended (`verify --anchor` accepts it as an anchor), then one line per row,
-# then a sum over all lines before. Rows are read in one read transaction while writers go on.
+# then a sum over all lines before. Rows are read in one read transaction while writers continue.
 #
 # Rejected: a copy of the SQLite file, which fits one engine and copies a damaged view; and history alone
 # (`volsched export`), which leaves queued work to recovery and loses idempotency keys.

@@ -147,7 +147,7 @@ def write_jsonl(out: IO[str], manifest: Manifest, events: Iterable[Event]) -> No
 
 
 def write_csv(out: IO[str], events: Iterable[Event]) -> None:
-    """For spreadsheets; a CSV file has no manifest and cannot be imported."""
+    """Write events for spreadsheets; a CSV file has no manifest and cannot be imported."""
     writer = csv.writer(out)
     writer.writerow(Event._fields)
     for it in events:
