@@ -19,9 +19,9 @@ from volsched.scheduling.rules.configuration import CAPACITY_HOLD_SECONDS
 from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity, promised_room, selected_by_others
 
 HOLD_AT_MOST = CAPACITY_HOLD_SECONDS * SECOND
-"""After the end of its binding, unless configured otherwise."""
+"""How long room stays reserved after its binding ended, in microseconds, unless configured otherwise."""
 NOBODY = ""
-"""Instead of a binding, for a claim that was promised room without a pod, or that another scheduler placed."""
+"""Stands for the binding of a claim that was promised room without a pod, or that another scheduler placed."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Hold:
     capacity: str
     bytes: int
     appeared_at: int | None = None
-    """A position at which its volume existed."""
+    """A log position at which its volume existed; None: no volume was seen yet."""
     settled: bool = False
     """The capacity object shows the use; nothing is held any more."""
     closed: bool = False
@@ -43,7 +43,7 @@ class CapacityLedger:
     change: Callable[[str, str, int], None]
     """Called with a claim (by uid), a capacity object, and the change of the reserved bytes."""
     room_of_others: Callable[[str], PromisedCapacity | None]
-    """The room that a claim (by key) takes for which another scheduler chose a node; None: none that is known."""
+    """The room that a claim (by key) takes on the node that another scheduler chose; None: not known."""
     hold: int = HOLD_AT_MOST
     _holds: dict[str, _Hold] = field(default_factory=dict)
     """By the claim's uid: a claim gets one volume, however many plans it is in."""
@@ -53,7 +53,7 @@ class CapacityLedger:
     """Claims with a node of another scheduler, by key, whose class, driver, node or capacity is not known yet."""
 
     def follow(self, binding: str, before: BindingState | None, after: BindingState | None) -> None:
-        """A binding has changed; None: it is not, or no longer, open."""
+        """Apply a change of a binding; None: the binding is not open."""
         wanted = {leg.claim_uid: leg for leg in (() if after is None else after.legs) if _reserves(leg)}
         for claim_uid, leg in wanted.items():
             hold = self._holds.get(claim_uid)
@@ -70,7 +70,7 @@ class CapacityLedger:
         return hold is not None and not hold.settled
 
     def update(self, noun: str, key: str) -> None:
-        """A volume, a claim or a capacity object may have changed."""
+        """Read a volume, a claim or a capacity object again that may have changed."""
         if noun == "claim":
             self._update_claim(key)
             return
@@ -91,7 +91,7 @@ class CapacityLedger:
             self.update("capacity", hold_of_claim.capacity)
 
     def _update_claim(self, key: str) -> None:
-        """If a claim is bound already, only `recall` can tell whether its use is still unpublished."""
+        """Hold or release the claim's room. Only `recall` can tell whether a bound claim's use is unpublished."""
         state = living(self.world.states, f"claim/{key}")
         manifest: Mapping[str, Any] = {} if state is None else state.manifest or {}
         self._unplaced.discard(key)
@@ -127,7 +127,7 @@ class CapacityLedger:
                 self._drop(claim_uid)
 
     def recall(self, now: int) -> None:
-        """After a start: the use of ended bindings may not be published yet, and they are not in the world."""
+        """Restore holds after a start: ended bindings are not in the world, and their use may be unpublished."""
         if not any(stream.startswith("capacity/") for stream in self.world.states):
             return
         with self.world.database.read() as connection:
@@ -140,7 +140,7 @@ class CapacityLedger:
             self._recall_alone(stream, since)
 
     def _recall_alone(self, stream: str, since: str) -> None:
-        """A volume that was created recently for a claim without a pod may not be published yet."""
+        """Restore the hold of a claim without a pod: a volume created recently may not be published yet."""
         claim = living(self.world.states, stream)
         manifest: Mapping[str, Any] = {} if claim is None else claim.manifest or {}
         room = promised_room(annotations(manifest)) if manifest else None
@@ -158,7 +158,7 @@ class CapacityLedger:
         return state is not None and hold.appeared_at is not None and state.rv > hold.appeared_at
 
     def _close(self, leg: LegState, hold: _Hold) -> None:
-        """The leg has ended. A claim without a selected node gets no volume; any other may still get one."""
+        """Close the hold of an ended leg. A claim without a selected node gets no volume; others still may."""
         hold.closed = True
         if hold.settled or not self._is_requested(leg):
             self._drop(leg.claim_uid)
@@ -185,7 +185,7 @@ class CapacityLedger:
             self._settle(claim_uid, hold)
 
     def _forget_settled(self) -> None:
-        """An entry whose binding is open is kept; otherwise the binding's next move would reserve again."""
+        """Entries of open bindings are kept; otherwise the binding's next move would reserve again."""
         for claim_uid in [it for it, hold in self._holds.items() if hold.settled and hold.closed]:
             del self._holds[claim_uid]
 

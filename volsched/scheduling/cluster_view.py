@@ -48,7 +48,7 @@ class Picture:
     """What has changed in the picture; None while nothing waits, to save the cost."""
     _nodes_changed: dict[str, int] = field(default_factory=dict)
     _rejecting: dict[str, str] = field(default_factory=dict)
-    """Node → when its kubelet last rejected a pod. The pod's owner deletes it soon: this outlasts it."""
+    """Node → when its kubelet last rejected a pod. Kept longer than the pod, which its owner soon deletes."""
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
     _imagined: dict[str, PromisedCapacity] = field(default_factory=dict)
@@ -86,14 +86,14 @@ class Picture:
     def update(self, streams: Iterable[str]) -> dict[str, None]:
         """Read these streams again: they changed in the world, or were only imagined here.
 
-        Returns them and the streams of everything that a binding held which began or ended: for a pod that was
-        recreated under its name, nothing else would show that it may be planned now.
+        Returns them, and the streams of everything held by a binding that began or ended: only these show that a
+        pod that was recreated under its name may be planned now.
         """
         touched = dict.fromkeys(streams)
         if len(touched) <= MANY:
             self._read_again(touched)
         else:
-            # Objects that stay: the collector would walk all that are there already, again and again.
+            # These objects are long-lived: the garbage collector would only walk all existing ones repeatedly.
             with collector_resting():
                 self._read_again(touched)
                 self.index.settle()

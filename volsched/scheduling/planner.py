@@ -32,7 +32,7 @@ class Planned:
 
     @property
     def reserved(self) -> dict[str, PromisedCapacity]:
-        """Room that the plan needs, by the uid of the claim."""
+        """The room that the plan needs, by claim uid."""
         return {
             leg.claim_uid: PromisedCapacity(leg.capacity, leg.bytes)
             for leg in self.plan.legs
@@ -50,7 +50,7 @@ def plan_for(
     now: int,
     timeout_seconds: int,
 ) -> Planned:
-    """The plan of a decision. The picture shows it from here on, so that the next pod sees what is taken."""
+    """The plan of a decision. The picture shows it from here on, so that the next pod sees what it takes."""
     assert decision.chosen is not None
     assumption = _once_per_claim(assumption)
     request = Plan(
@@ -75,7 +75,7 @@ def plan_for(
 
 
 def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[Planned] = ()) -> Command:
-    """The command that carries the plan out, unless an event since then invalidates it.
+    """The command that carries out the plan, unless an event since the decision invalidates it.
 
     `earlier` are the plans of the same batch that the picture showed when this one was decided.
     """
@@ -95,17 +95,17 @@ def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[
 
 
 def decider(owner: str) -> str:
-    """The decider in an attempt: the same owner may decide differently after an upgrade."""
+    """The decider stored in an attempt: the same owner may decide differently after an upgrade."""
     return f"{owner} (volsched {VERSION})"
 
 
 def counts_on_others(pod: Pod) -> bool:
-    """Does the pod's placement depend on where other pods are?"""
+    """Whether the pod's placement depends on the places of other pods."""
     return bool(pod.pod_affinity.required or constraints_of(pod, DO_NOT_SCHEDULE))
 
 
 def _once_per_claim(assumption: AssumedDecision) -> AssumedDecision:
-    """A claim is bound once, however many of the pod's volumes mount it and were decided one by one (`parity`).
+    """The decision with one entry per claim: in `parity`, each of the pod's volumes that mounts it was decided.
 
     The reference writes all decisions; the PV controller then completes one of them and frees the others.
     """

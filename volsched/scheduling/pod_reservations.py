@@ -50,10 +50,10 @@ from volsched.scheduling.unschedulable import ReportedReason, repetition
 TRIES = 5
 DEFAULT_SECONDS = 60
 MOST_SECONDS = 24 * 3600
-"""Of a lease. A longer reservation must be renewed, which shows that its owner is alive."""
+"""The longest lease. A longer reservation must be renewed, which shows that its owner is alive."""
 LONGEST_KEY = 200
 ENDED = frozenset({Phase.COMPENSATING, Phase.ROLLED_BACK})
-"""Phases in which a reservation holds nothing any more, or is about to release it."""
+"""Phases in which a reservation has released its claims and volumes, or is about to."""
 Append = Callable[[Command], Done]
 """Carries out a command and returns once it is durable; raises its refusal."""
 
@@ -67,7 +67,7 @@ class UnknownReservationError(LookupError):
 
 
 class NotToBeReservedError(Exception):
-    """Nothing can be held for this pod in its state, or something is already; the message says why."""
+    """The pod cannot get a reservation in its state, or has one already; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class ReservationRequest:
     pod: str
     seconds: int = DEFAULT_SECONDS
     node: str | None = None
-    """None: the best one."""
+    """The node to reserve on; None: the best one."""
     pod_uid: str | None = None
     key: str | None = None
     """Idempotency: a repeated request with the same key gets the first answer."""
@@ -101,7 +101,7 @@ class Reserver:
         self.picture = Picture.on(self.database, self.configuration)
 
     def reserve(self, request: ReservationRequest, *, actor: str, now: int) -> str | ReservationRefused:
-        """The id of the reservation, or why there is none."""
+        """The id of the reservation, or the refusal."""
         late: tuple[type[Exception], ...] = (ConflictError, *self.database.refusals)
         for _ in range(TRIES):
             repeated = self._repeated(request)
@@ -115,7 +115,7 @@ class Reserver:
             try:
                 done = self.append(self._command(planned, request, actor))
             except Exception as error:
-                # Remove what was only imagined. If another writer was first, the next decision sees its write.
+                # Remove the unwritten plan. If another writer was first, the next decision sees its write.
                 self.picture.update(planned.plan.streams)
                 if not isinstance(error, late):
                     raise
@@ -128,7 +128,7 @@ class Reserver:
         )
 
     def confirm(self, binding: str, *, actor: str, now: int) -> None:
-        """Let it be bound. No effect if it is confirmed already, or has ended."""
+        """Confirm a reservation, so that it is bound. No effect if it is confirmed already, or has ended."""
         seconds = self.configuration.bind_timeout_seconds
         self.append(confirming(self.database, binding, actor=actor, now=now, timeout_seconds=seconds))
 
@@ -175,7 +175,7 @@ class Reserver:
         return pod
 
     def _plan(self, pod: Pod, request: ReservationRequest, now: int) -> Planned | Attempt:
-        """The picture shows the plan from here on, until it is planned or taken back."""
+        """Decide and plan. The picture shows the plan from here on, until it is committed or reverted."""
         decision = self._decide(pod, request.node, now)
         if decision.chosen is None:
             return decision
@@ -262,7 +262,7 @@ def cancelling(database: Database, binding: str, *, reason: str, actor: str) -> 
 
 
 def _command_about(database: Database, binding: str, actor: str, decide: Callable[[States], Decision]) -> Command:
-    """Raises UnknownReservationError."""
+    """A command on a reservation and the objects around it. Raises UnknownReservationError."""
     with database.read() as connection:
         reservation(connection, binding)
         streams = surroundings(database, connection, [binding])
@@ -270,7 +270,7 @@ def _command_about(database: Database, binding: str, actor: str, decide: Callabl
 
 
 def reservation(connection: Connection, binding: str) -> BindingState:
-    """As the log has it; raises for a binding that never was a reservation."""
+    """The reservation's state in the log; raises for a binding that never was a reservation."""
     state = state_as_of(connection, binding_stream(binding), position=2**62)
     if not isinstance(state, BindingState) or not state.plan.get("reserved"):
         raise UnknownReservationError(f'reservation "{binding}" not found')
@@ -296,7 +296,7 @@ class InFlightError(Exception):
 def choose_now(
     database: Database, claim: str, node: str, *, now: int, configuration: Configuration = DEFAULT
 ) -> tuple[Picture, NodeChoice]:
-    """What the claim would get now, without what bindings in flight hold."""
+    """The choice for the claim on the node now; what bindings in flight hold is excluded."""
     world = World(database)
     picture = Picture(world, Index(profile=configuration.profile), configuration.capacity_hold_seconds * SECOND)
     picture.update(world.catch_up())
@@ -313,7 +313,7 @@ def choose_now(
 
 
 def binding_alone(picture: Picture, choice: NodeChoice, *, actor: str, reason: str, now: int) -> Command:
-    """Refused (ConflictError) if the claim, the volume or what decided about the node has changed since."""
+    """The command that binds the claim. ConflictError if the objects that it was decided on changed since."""
     claim = choice.claim
     streams = dict.fromkeys((f"claim/{claim.key}", choice.written))
     message = f"{choice.description}, asked for by {actor}: {reason}"

@@ -38,8 +38,8 @@ from volsched.scheduling.unschedulable import (
 
 _log = logging.getLogger("volsched.scheduler")
 BATCH = 32
-"""Pods decided and committed together. Others wait for the head while a batch is carried to its end, about a
-millisecond for each pod; four times as many would save a twentieth of the work (docs/performance.md)."""
+"""Pods decided and committed together. Other writers wait for the head during a batch, about a millisecond per
+pod; a batch four times as large would save 5 % of the work (docs/performance.md)."""
 MOST_HALVINGS = 5
 """The batch shrinks while other writers win: a plan that is committed sooner is less often too late."""
 BIND_TIMEOUT_SECONDS = 600
@@ -68,11 +68,11 @@ class Scheduler:
     names: tuple[str, ...] = OUR_SCHEDULERS
     """Values of schedulerName whose pods are ours."""
     gate: str | None = None
-    """With one, pods behind this scheduling gate are ours, whatever their schedulerName: we bind their claims."""
+    """If set, pods behind this scheduling gate are ours, whatever their schedulerName: we bind their claims."""
     continuation: Callable[[int], Continuation | None] | None = None
     """Carries plans out in their own transaction, as far as they can be."""
     _halvings: int = 0
-    """How often the batch is halved at present."""
+    """How many times the batch is halved at present."""
     _reported: dict[str, ReportedReason] = field(default_factory=dict)
     _unreported: set[str] = field(default_factory=set)
     """Pods on which the last report of the reason could not be written."""
@@ -112,8 +112,8 @@ class Scheduler:
             self._put_aside(refused, unreported, now)
             self._put_off(put_off, now)
         except Exception:
-            # Whether it was committed is unknown. Remove what was only imagined; the log decides, and all of these
-            # pods are decided again.
+            # The outcome of the commit is unknown. Remove the plans from the picture; the log shows the outcome,
+            # and all of these pods are decided again.
             for entry in planned:
                 self.picture.update(entry.plan.streams)
             self.picture.wake_up()
@@ -125,22 +125,22 @@ class Scheduler:
         return len(taken)
 
     def share_as(self, share: Share) -> None:
-        """Which of several schedulers this is from now on; pods that have their turn already keep it."""
+        """Set this scheduler's share from now on; pods already in order keep their place."""
         self.queue.share = self.picture.index.share = share
 
     def next_due(self) -> int | None:
-        """When a pod is due; None: not before something changes."""
+        """The time at which a pod is due; None: not before something changes."""
         return self.queue.next_due()
 
     def waiting(self) -> Mapping[str, str]:
-        """Pods that found no node, and why."""
+        """The pods that found no node, with the reason."""
         return {key: told.message for key, told in self._reported.items()}
 
     def _update_pod(self, key: str, now: int) -> None:
         pod = self.picture.index.snapshot.pods.get(key)
         told = self._reported.get(key)
         if told is not None and (pod is None or pod.meta.uid != told.uid or pod.node_name):
-            # Gone, recreated under the same name, or placed: the reported reason is void.
+            # Deleted, recreated under the same name, or placed: the reported reason is void.
             del self._reported[key]
         if pod is not None and key in self.picture.planned:
             self.queue.planned(pod)
@@ -159,7 +159,7 @@ class Scheduler:
         self.picture.changes = [] if self.queue.listens else None
 
     def _next(self, now: int) -> Pod | None:
-        # What earlier pods of the batch took did not happen during this pod's decision.
+        # Changes by earlier pods of the batch did not happen during this pod's decision.
         self._hear(now)
         pod = self.queue.take(now)
         if self.picture.changes is None and pod is not None:
@@ -167,9 +167,9 @@ class Scheduler:
         return pod
 
     def _decide(self, pod: Pod, now: int) -> Planned | _Refused | None:
-        """One cycle. The picture shows a plan from here on, so that the next pod sees it.
+        """Decide about one pod. The picture shows a plan from here on, so that the next pod sees it.
 
-        None: there is a node, but what the pod would use there is not ready.
+        None: there is a node, but the pod's volumes there are not ready.
         """
         index, since = self.picture.index, rfc3339(now - AVOID_SECONDS * SECOND)
         avoid = nodes_to_avoid(
@@ -302,7 +302,7 @@ class Scheduler:
 
 
 def wants_node(pod: Pod, names: Collection[str] = OUR_SCHEDULERS) -> bool:
-    """It is ours to place, and has no node yet."""
+    """Whether the pod is ours to place, and has no node yet."""
     return (
         not pod.node_name
         and pod.scheduler_name in names
@@ -313,7 +313,7 @@ def wants_node(pod: Pod, names: Collection[str] = OUR_SCHEDULERS) -> bool:
 
 
 def wants_volumes(pod: Pod, gate: str) -> bool:
-    """It waits behind our gate until its claims are bound."""
+    """Whether the pod waits behind our gate until its claims are bound."""
     return (
         not pod.node_name
         and any(it.name == gate for it in pod.scheduling_gates)

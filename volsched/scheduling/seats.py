@@ -1,8 +1,8 @@
-"""Seats: how schedulers on one store find out how many they are, and which of them begins with which pods.
+"""Seats: schedulers on one store find out how many they are, and which pods each of them decides first.
 
-A seat is a lease with a number. Who holds one sees the others' in the same table, so that a scaled service shares
-its work without knowing its size. As a share is an order and not a fence, a seat that two believe to hold, or
-none, costs a decision made twice and nothing else.
+A seat is a numbered lease. A scheduler with a seat sees the other seats in the same table, so that a scaled
+service shares its work without knowing its size. A share is an order, not a fence: a seat with two holders, or
+with none, only costs duplicate decisions.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Seat:
     _look_at: int = 0
 
     def step(self, now: int) -> bool:
-        """Keep the seat and count those of the others; True: the share is another than before."""
+        """Renew the seat and count those of the others; True: the share has changed."""
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY
@@ -44,7 +44,7 @@ class Seat:
             self._lease = None
 
     def _seats_of_others(self, now: int) -> set[int]:
-        """The numbers that others hold. Frees the seats of dead schedulers, which no other process does."""
+        """The numbers that others hold. Releases the seats of dead schedulers, which no other process does."""
         seats = [it for it in standings(self.database, now=now, ttl=TTL) if it.lease.name.startswith(NAME)]
         others = [it for it in seats if it.lease.holder != self.owner]
         for it in others:

@@ -29,7 +29,7 @@ from volsched.scheduling.rules.cycle import Attempt
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.reasons import GAVE_UP_REMEDY, rollback_requested
 
-# One command, and thus one transaction, for all three. A repeated answer is only counted.
+# One command, and thus one transaction, for attempt, condition and notice. A repeated answer is only counted.
 
 LOOK_AGAIN = 300 * SECOND
 
@@ -42,11 +42,11 @@ class ReportedReason:
     attempt: str
     message: str
     claims: str = ""
-    """What was stored claim by claim."""
+    """The details stored per claim."""
     computed_at: int = 0
 
     def is_due(self, now: int) -> bool:
-        """Whether to compute the details of a repeated answer again, which cost more than the answer."""
+        """Whether to compute the details of a repeated answer again; they cost more than the answer."""
         return now - self.computed_at >= LOOK_AGAIN
 
 
@@ -60,7 +60,7 @@ def repetition(reported: ReportedReason, *, actor: str, decided_at: int) -> Comm
 def refusal_report(
     pod: Pod, decision: Attempt, *, id_: str, decided_at: int, decider: str, actor: str, now: int, keeps: bool
 ) -> Command:
-    """`keeps`: the pod keeps its condition, which names the node that rejected it, and when."""
+    """The command that reports a refusal. `keeps`: the pod keeps its condition, which names the rejecting node."""
     attempt_event, message, time = (
         event_of_attempt(pod, decision, id_, decided_at, decider),
         pod_message(decision),
@@ -73,10 +73,10 @@ def refusal_report(
         events = [attempt_event]
         state = living(states, pod_stream)
         if state is None or state.manifest is None or uid(state.manifest) != pod.meta.uid:
-            # Gone meanwhile. The attempt is still worth storing.
+            # Deleted meanwhile. The attempt is still stored.
             return Decision(events=(attempt_event,))
-        # Objects of a foreign cluster are written there, or not at all; and a process that planned the pod
-        # meanwhile knows better.
+        # Objects of a foreign cluster are written there or not at all; and a plan that another process made
+        # for the pod meanwhile takes precedence.
         if origin_version(state) is None and state.assumed is None and not keeps:
             reason = reason_of(decision.status.code)
             conditions = refused_conditions(state.manifest, reason=reason, message=message, now=time)
@@ -98,7 +98,7 @@ def refusal_report(
 
 
 def _notice_effect(pod: Pod, decision: Attempt, id_: str, message: str) -> NewEffect:
-    """Autoscalers act on the condition that kube-scheduler would write: reason Unschedulable."""
+    """The effect that writes the condition to a foreign cluster: autoscalers act on its reason Unschedulable."""
     return notice_effect(
         id_, kind="Pod", key=pod.key, uid=pod.meta.uid, type_="Warning", reason=FAILED_SCHEDULING, message=message,
         condition=reason_of(decision.status.code),
@@ -111,7 +111,7 @@ def _notice_effect(pod: Pod, decision: Attempt, id_: str, message: str) -> NewEf
 def claims_to_roll_back_for(
     index: Index, pod: Pod, refusal: str, *, avoid: Collection[str] = frozenset()
 ) -> tuple[str, ...]:
-    """The pod's claims to roll back, in name order. The index simulates whether it would help."""
+    """The pod's claims to roll back, in name order. The index simulates whether a rollback would help."""
     users = index.users_of(use.key for use in claim_uses(pod))
 
     def finds_node(freed: Sequence[Object]) -> bool:
@@ -131,7 +131,7 @@ def request_rollbacks(world: World, pod: Pod, claims: Sequence[str], *, actor: s
     """Mark the claims for rollback, at most once a minute and five times in the life of a pod."""
     # Counted in one place for all claims: the notice itself is the counter.
     if any(_is_foreign(world, claim) for claim in claims):
-        # Nobody there would honour the request.
+        # No controller of a foreign cluster honours the request.
         return []
     place = notice_stream("Pod", pod.key, pod.meta.uid, REQUESTED, REQUESTED)
     count, last = last_emission(world.states.get(place))

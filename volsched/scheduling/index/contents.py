@@ -32,7 +32,7 @@ from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
 
 @dataclass(slots=True)
 class StorageByNode:
-    """Follows the volumes, classes and capacity objects of `whole`; called for every change."""
+    """Storage by node, updated on every change of the volumes, classes and capacity objects of `whole`."""
 
     whole: Snapshot
     domains: Domains
@@ -57,14 +57,14 @@ class StorageByNode:
         self._leave(self.reaches, volume.name)
 
     def reshelve(self, name: str) -> None:
-        """A claim started or stopped naming the volume."""
+        """Index a volume again after a claim started or stopped naming it."""
         volume = self.whole.stored_volumes.get(name)
         if volume is not None:
             self._unshelve(volume)
             self._shelve(volume)
 
     def settle(self) -> None:
-        """Count now what a decision would otherwise count."""
+        """Update the counts now, instead of in the next decision."""
         for shelf in self.shelves.values():
             shelf.settle()
 
@@ -92,13 +92,13 @@ class StorageByNode:
             self._leave(self._speaks_for, capacity.key)
 
     def touch_capacity(self, key: str) -> None:
-        """Its reserved bytes have changed."""
+        """Index a capacity object again after its reserved bytes changed."""
         held = self.whole.capacities.get(key)
         if held is not None and held.storage_class_name in self.rooms:
             self.rooms[held.storage_class_name].touch(key)
 
     def rehome(self, domains: Iterable[Domain]) -> None:
-        """Members of a changed domain may now be reached by one node instead of several, or by none."""
+        """Index the members of changed domains again: one node may reach them now instead of several, or none."""
         for domain in domains:
             for member in domain.members:
                 if self.reaches.get(member) is domain:
@@ -111,7 +111,7 @@ class StorageByNode:
                     self.rooms[capacity.storage_class_name].put(capacity, domain)
 
     def learn_labels(self, claim: Claim) -> None:
-        """A selector on a label that no claim used before splits existing pools."""
+        """Split the existing pools if the claim selects by a label that no claim used before."""
         if claim.selector is None:
             return
         asked = {*claim.selector.match_labels, *(part.key for part in claim.selector.match_expressions)}
@@ -194,7 +194,7 @@ class Contents:
             self._change(objects, key, objects[key], None)
 
     def reserve(self, capacity: str, size: int) -> None:
-        """So many bytes of the capacity object are promised to bindings in flight."""
+        """Set the total bytes of the capacity object that are promised to bindings in flight."""
         if size:
             self._reserved[capacity] = size
         else:
@@ -202,7 +202,7 @@ class Contents:
         self.storage.touch_capacity(capacity)
 
     def promise(self, claim_uid: str, capacity: str | None) -> None:
-        """The claim's room is part of the reserved bytes of this capacity object; None: no longer."""
+        """Count the claim's room as part of the reserved bytes of this capacity object; None: no longer."""
         if capacity is None:
             self._promised.pop(claim_uid, None)
         elif claim_uid:
@@ -216,7 +216,7 @@ class Contents:
             self.loads.enter(pod, position)
 
     def lift(self, pod: Pod) -> None:
-        """As if the pod were not there."""
+        """Stop counting the pod, as if it did not exist."""
         position = self._place_of(pod)
         if position is not None:
             self.crowd.leave(pod, position)

@@ -49,7 +49,7 @@ class Domains:
     _floating: dict[Domain, None] = field(default_factory=dict)
 
     def join(self, key: Hashable, places_of: Callable[[], Places], member: str) -> Domain:
-        """`places_of` is called only for an unknown domain."""
+        """Add a member to a domain. `places_of` is called only for an unknown domain."""
         domain = self._known.get(key)
         if domain is None:
             places = places_of()
@@ -178,7 +178,7 @@ class Selections:
         return self._mask(("preferred", term), lambda: places_of_selector(NodeSelector((term,)), True))
 
     def _mask(self, key: Hashable, places_of: Callable[[], Places]) -> int:
-        """The least recently used one is evicted."""
+        """The cached mask of a selector; the least recently used one is evicted."""
         domain = self._kept.pop(key, None)
         if domain is None:
             if len(self._kept) >= KEPT:
@@ -189,7 +189,7 @@ class Selections:
         return domain.mask
 
 
-# No volume and no capacity object has such a name.
+# No volume or capacity object has such a name.
 _MEMBER = "(selection)"
 
 

@@ -55,7 +55,7 @@ class Index:
     """
 
     def __init__(self, objects: Iterable[Object] = (), *, profile: Profile = VOLSCHED, share: Share = ALL) -> None:
-        """`share`: which of several schedulers this is; each breaks ties differently."""
+        """`share`: the number of this scheduler among several; each breaks ties differently."""
         self.profile = profile
         self.share = share
         self._terse = terse(profile)
@@ -71,15 +71,15 @@ class Index:
         self._contents.drop(kind, key)
 
     def reserve(self, capacity: str, size: int) -> None:
-        """`size` bytes of the capacity object, in total, are promised to bindings in flight."""
+        """Set the total bytes of the capacity object that are promised to bindings in flight."""
         self._contents.reserve(capacity, size)
 
     def promise(self, claim_uid: str, capacity: str | None) -> None:
-        """Part of the reserved bytes is for this claim, which needs no further room; None: no longer."""
+        """Count part of the reserved bytes as this claim's, which needs no further room; None: no longer."""
         self._contents.promise(claim_uid, capacity)
 
     def settle(self) -> None:
-        """Do now what a decision would otherwise do: worthwhile after many objects were put."""
+        """Update derived data now, instead of in the next decision: worthwhile after many objects were put."""
         self._contents.usage.settle()
         self._contents.loads.settle()
         self._contents.storage.settle()
@@ -109,7 +109,7 @@ class Index:
     def decide(
         self, pod: Pod, *, avoid: Collection[str] = frozenset(), demerits: Demerits = NO_DEMERITS
     ) -> Attempt:
-        """The attempt with the chosen node's verdict only, or with why no node fits.
+        """The attempt with the chosen node's verdict only, or with the reasons why no node fits.
 
         `avoid` are nodes that rejected the pod recently; `demerits` rank before all scores.
         """
@@ -126,8 +126,8 @@ class Index:
         return self._without(pod, lambda: self._count(pod))
 
     def _without(self, pod: Pod, look_for: Callable[[], T]) -> T:
-        """The pod's present place must not count: it is neither its own neighbour nor its own load. Pods that
-        are nominated count as placed."""
+        """Decide without the pod's present place: it is neither its own neighbour nor its own load. Nominated pods
+        count as placed."""
         if self._contents.nominated and (nominated := seats(self._contents.nominated.values(), pod)):
             with self.supposing(nominated):
                 return self._without(pod, look_for)
@@ -171,7 +171,7 @@ class Index:
         return nearest_refusals(Judge(self._contents, profile, question), standing, refusal)
 
     def _ask(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt | tuple[PodQuery, Prefilter]:
-        """The query about the nodes, or the attempt if nothing has to be searched."""
+        """The query about the nodes, or the attempt if no search is needed."""
         whole = self._contents.whole
         if not whole.nodes:
             return without_nodes()

@@ -31,7 +31,7 @@ class Region:
     shared: tuple[Sizes, ...]
     """Per errand, the volumes that all its nodes reach."""
     shared_rooms: bool
-    """Some capacity object covers all its nodes."""
+    """Whether some capacity object covers all its nodes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,10 +39,10 @@ class NodeGroup:
     region: Region
     mask: int
     stocks: tuple[Stock | None, ...] = ()
-    """Per errand."""
+    """The nodes' exclusive volumes, per errand."""
     rooms: tuple[Stock | None, ...] = ()
     key: Hashable = None
-    """Identifies its verdict, if the contents of its nodes do not."""
+    """Identifies the group's verdict if the contents of its nodes do not."""
 
 
 def regions(question: PodQuery, everyone: int) -> list[Region]:
@@ -52,7 +52,7 @@ def regions(question: PodQuery, everyone: int) -> list[Region]:
 # The masks stay the same from pod to pod, until a node changes.
 @lru_cache(maxsize=64)
 def _parts(everyone: int, masks: tuple[int, ...]) -> tuple[int, ...]:
-    """All sets of nodes that no mask divides."""
+    """The nodes split into the largest sets that no mask divides."""
     parts = [everyone] if everyone else []
     for mask in dict.fromkeys(masks):
         halves = ((part & mask, part & ~mask) for part in parts)
@@ -150,7 +150,7 @@ def _is_mixed(group: NodeGroup) -> bool:
 
 
 def sizes_of(group: NodeGroup, place: int) -> Sizes:
-    """What the nodes of the group have for the errand at that place."""
+    """The volumes that the nodes of the group have for the errand at that place."""
     stock, shared = group.stocks[place], group.region.shared[place]
     if stock is None:
         return shared
@@ -219,7 +219,7 @@ class Ranked:
     by_rooms: bool
     rooms: int
     others_are_hopeless: bool
-    """Nodes with nothing exclusive are refused like those with too little."""
+    """Whether nodes with nothing exclusive are refused like those with too little."""
 
     def place_of(self, stock: Stock | None) -> tuple[tuple[Stock | None, ...], tuple[Stock | None, ...]]:
         """The stock as the only exclusive content of a group's nodes."""

@@ -53,7 +53,7 @@ class Nodes:
     _in_order: list[int] = field(default_factory=list)
     """The positions in the order of the names."""
     _out_of_order: int = 0
-    """How often a lower position follows in the order of the names."""
+    """How often, in the order of the names, a lower position follows a higher one."""
     _carriers: dict[str, dict[str, int]] = field(default_factory=dict)
     _labelled: dict[str, int] = field(default_factory=dict)
     cordoned: int = 0
@@ -128,11 +128,11 @@ class Nodes:
         return node
 
     def any(self, mask: int) -> Node:
-        """One of the nodes, whichever is found fastest."""
+        """Any one of the nodes, the fastest to find."""
         return self.at(mask.bit_length() - 1)
 
     def position_of(self, name: str) -> int:
-        """The node must exist."""
+        """The position of an existing node."""
         return self._position[name]
 
     def mask_of(self, name: str) -> int:
@@ -155,7 +155,7 @@ class Nodes:
         return self._carriers.get(key, {})
 
     def tells_apart(self, key: str) -> bool:
-        """No two nodes share a value of the label, as with host names: every carrier is its own domain."""
+        """Whether no two nodes share a value of the label, as with host names: every carrier is its own domain."""
         return len(self.domains(key)) == self.labelled(key).bit_count()
 
     def neighbours(self, key: str, mask: int) -> int:
@@ -174,7 +174,7 @@ class Nodes:
         return Turns(self, place)
 
     def first(self, mask: int, place: int = 0) -> Node:
-        """The node with the smallest name. `place`: none comes before it."""
+        """The node with the smallest name. `place`: no node of the mask comes before it."""
         if not self._out_of_order:
             return self.at((mask & -mask).bit_length() - 1)
         return next(self.by_name(mask, place))
@@ -230,7 +230,7 @@ class Turns:
         return chain(self.nodes.by_name(mask & self._ahead, self.place), self.nodes.by_name(mask & ~self._ahead))
 
     def turn_of(self, name: str) -> tuple[bool, str]:
-        """Of two equally good nodes the smaller goes first."""
+        """The sort key that breaks ties: the smaller one wins."""
         return bool(self.place) and name < self.nodes.name_at(self.place), name
 
 
@@ -248,7 +248,7 @@ V = TypeVar("V")
 
 
 class Lookup(Mapping[str, V]):
-    """Finds by key whatever the other mapping has, and lists nothing."""
+    """Finds every key of the other mapping, but iterates over none."""
 
     def __init__(self, everything: Mapping[str, V]) -> None:
         self._everything = everything
@@ -269,7 +269,7 @@ class Lookup(Mapping[str, V]):
 
 
 class Chosen(Lookup[V]):
-    """The same, but it lists the chosen keys."""
+    """A lookup that iterates over chosen keys."""
 
     def __init__(self, everything: Mapping[str, V], keys: Collection[str]) -> None:
         super().__init__(everything)

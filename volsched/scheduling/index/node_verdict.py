@@ -19,7 +19,7 @@ from volsched.scheduling.rules.status import Status, distance
 
 
 def terse(profile: Profile) -> Profile:
-    """The same answers without the explanations, which scan all volumes."""
+    """The profile without explanations, which scan all volumes; its answers are the same."""
     return replace(profile, explains=False)
 
 
@@ -58,7 +58,7 @@ class Judge:
     def _snapshot_for(self, node: str, position: int) -> Snapshot:
         contents, question = self.contents, self.question
         if not (question.rooms or question.limited or question.inline or question.exclusive):
-            # The case of most pods. A snapshot costs as much as checking a claim.
+            # Most pods. A snapshot costs as much as checking a claim.
             return contents.quiet
         keys = {key for rooms in question.rooms for key in rooms.keys_at(position)}
         # Promised capacity counts even if the object no longer covers the node.
@@ -73,7 +73,7 @@ class Judge:
         )
 
     def _candidates(self, position: int) -> dict[str, tuple[Volume, ...]]:
-        """Per class of the delayed claims the volumes that are worth trying, in name order."""
+        """The volumes worth trying, per class of the delayed claims and in name order."""
         volumes = self.contents.whole.stored_volumes
         candidates: dict[str, tuple[Volume, ...]] = dict.fromkeys(self.question.claims.candidates, ())
         for errand in self.question.errands:
@@ -98,13 +98,13 @@ MOST_REFUSALS = 3
 NODES_ASKED = 3
 """Nodes checked per refusal, of those that the attempt names."""
 FEW_MEMBERS = 64
-"""Up to so many volumes that the same nodes reach are all checked, whatever their class and phase."""
+"""Up to this many volumes that the same nodes reach are all checked, whatever their class and phase."""
 NEAR_IN_SIZE = 4
 ELSEWHERE = 16
 
 
 def nearest_refusals(judge: Judge, standing: Prefilter, refusal: Attempt) -> dict[Status, Verdict]:
-    """`judge` explains. A node that plugins before or after its volumes refuse says nothing about them."""
+    """The nearest refusal for each status. `judge` explains. Nodes that other plugins refuse are skipped."""
     others = {it.status for it in (*standing.before, *standing.after)}
     nearest: dict[Status, Verdict] = {}
     for status, _ in sorted(refusal.refused.items(), key=lambda it: (-it[1], it[0].reasons))[:MOST_REFUSALS]:
@@ -165,7 +165,7 @@ def fitting_nodes(judge: Judge, standing: Prefilter) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PodRefused:
-    """No node need be checked: the pod is refused, or it is faulty."""
+    """Raised if the pod itself is refused or faulty, so that no node need be checked."""
 
     refusal: NodeRefusal
     claims: PodClaims = field(default_factory=PodClaims)
@@ -174,10 +174,10 @@ class PodRefused:
 @dataclass(frozen=True, slots=True)
 class RollCall:
     status: Status
-    """Of the pod as a whole: without success no node was checked."""
+    """The status of the pod as a whole: without success no node was checked."""
     claims: PodClaims
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    """By node. Of equivalent nodes one was checked: the volumes in the verdict are that node's.
+    """By node. Only one of several equivalent nodes was checked: the volumes in the verdict are that node's.
 
     A node that was checked alone has its own verdict.
     """

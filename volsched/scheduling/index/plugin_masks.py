@@ -67,13 +67,13 @@ def _nobody(_: int) -> Refusals:
 @dataclass(frozen=True, slots=True)
 class PluginMasks:
     status: Status = SUCCESS
-    """Of the pod as a whole."""
+    """The status of the pod as a whole."""
     left_out: Callable[[int], Refusals] = _nobody
-    """Of the nodes in the mask, those excluded before any filter runs."""
+    """The nodes of a mask that are excluded before any filter runs."""
     refusals: Callable[[int], Refusals] = _nobody
-    """Of the nodes in the mask; nodes outside it do not count."""
+    """The refused nodes of a mask; nodes outside it do not count."""
     scores: Callable[[int], Masks] | None = None
-    """Of the nodes in the mask, normalised over them; None: all get 0."""
+    """The scores of the nodes of a mask, normalised over them; None: all get 0."""
 
 
 NOTHING = PluginMasks()
@@ -181,7 +181,7 @@ def _standing(estimates: Iterable[tuple[tuple[object, int], int]]) -> Iterator[t
 
 
 def walk(plugin: Plugin, contents: Contents, pod: Pod) -> PluginMasks:
-    """For a plugin without a finder."""
+    """The masks of a plugin without a finder, which is called for every node."""
     status, prepared = plugin.prefilter(contents.whole, pod)
     if not status.passed or prepared is None:
         return PluginMasks(status=status)
@@ -216,7 +216,7 @@ def _walked(prepared: Prepared, contents: Contents, mask: int) -> Masks:
 
 
 def completed(masks: Mapping[int, int], mask: int) -> Masks:
-    """Restricted to the mask; nodes without a number get 0."""
+    """The numbers restricted to the mask; nodes without a number get 0."""
     complete = {score: mine for score, given in masks.items() if (mine := given & mask)}
     rest = mask & ~sum(complete.values())
     if rest:
@@ -301,7 +301,7 @@ def _domains(contents: Contents, key: str, mask: int) -> int:
 
 
 def _on_nodes(contents: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[int, int]:
-    """Per position, the pods that the constraint selects."""
+    """The number of pods that the constraint selects, by position."""
     by_position: dict[int, int] = {}
     for kind in contents.crowd.selected(constraint.selector, pod.namespace):
         if kind.mask & mask and not kind.sample.meta.being_deleted:
@@ -312,7 +312,7 @@ def _on_nodes(contents: Contents, pod: Pod, constraint: Constraint, mask: int) -
 
 
 def _counts(contents: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[str, int]:
-    """Per domain with such pods, their number."""
+    """The number of pods that the constraint selects, by domain; domains without such pods are left out."""
     by_value: dict[str, int] = {}
     for position, count in _on_nodes(contents, pod, constraint, mask).items():
         value = contents.nodes.at(position).labels[constraint.key]
@@ -406,7 +406,7 @@ def _near(contents: Contents, pod: Pod, terms: Terms) -> int:
 
 def _liking(contents: Contents, terms: Terms, wishes: Iterable[Wish], mask: int) -> Masks:
     liked: dict[str, dict[str, int]] = {}
-    """By topology key and value."""
+    """Scores by topology key and value."""
     for term in terms.preferred:
         for kind in contents.crowd.meant_by(term):
             _like(contents, liked, term.topology_key, kind, term.weight)

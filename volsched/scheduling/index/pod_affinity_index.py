@@ -19,7 +19,7 @@ from volsched.scheduling.rules.snapshot import Snapshot
 
 @dataclass(slots=True, eq=False)
 class PlacedPod:
-    """Counts by node."""
+    """The base of kinds, labels and terms: counts by node."""
 
     counts: dict[int, int] = field(default_factory=dict)
     mask: int = 0
@@ -71,7 +71,7 @@ class Crowd:
     _anchored: dict[Label, dict[Wish, None]] = field(default_factory=dict)
     _floating: dict[Wish, None] = field(default_factory=dict)
 
-    # --- who is where -----------------------------------------------------------------------------------
+    # --- pods by node -----------------------------------------------------------------------------------
 
     def enter(self, pod: Pod, position: int) -> None:
         key = _kind_key(pod)
@@ -93,7 +93,7 @@ class Crowd:
             wish.add(position)
 
     def leave(self, pod: Pod, position: int) -> None:
-        """The pod as it was when it entered."""
+        """Remove a pod, given as it was when it entered."""
         key = _kind_key(pod)
         kind = self._kinds[key]
         kind.take(position)
@@ -125,7 +125,7 @@ class Crowd:
         labels = [] if term.selector is None else anchors(term.selector)
         return [self._anchored.setdefault(label, {}) for label in labels] if labels else [self._floating]
 
-    # --- who is meant -----------------------------------------------------------------------------------
+    # --- selected pods -----------------------------------------------------------------------------------
 
     def where(self, term: AffinityTerm) -> int:
         """The nodes with pods that the term selects."""
@@ -174,7 +174,7 @@ class Crowd:
 
 
 def anchors(selector: LabelSelector) -> list[Label]:
-    """Labels of which every match of the selector has one; empty if there are no such labels."""
+    """Labels such that every match of the selector has one of them; empty if there are none."""
     if selector.match_labels:
         return [next(iter(selector.match_labels.items()))]
     named = next((part for part in selector.match_expressions if part.operator == "In"), None)
@@ -208,7 +208,7 @@ def _wish_key(term: AffinityTerm, forbids: bool, weight: int) -> Hashable:
 
 
 def weight_of(pod: Pod) -> tuple[object, ...]:
-    """Everything about a pod that affects others: no other change matters to them."""
+    """Everything about a pod that affects other pods; other changes do not matter to them."""
     return (
         pod.node_name,
         pod.phase in TERMINATED,

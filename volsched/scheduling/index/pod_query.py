@@ -1,4 +1,4 @@
-"""One pod's query to the index: what its claims want, and which nodes that can distinguish."""
+"""One pod's query to the index: the wants of its claims, and the sets of nodes that these distinguish."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Want:
     fitting: frozenset[int]
     """The pools whose volumes may serve it."""
     named_by: tuple[Volume, ...]
-    """Volumes that name the claim already, anywhere."""
+    """Volumes that name the claim already, on any node."""
 
 
 @dataclass(slots=True)
@@ -63,26 +63,26 @@ class PodQuery:
     pod: Pod
     claims: PodClaims
     rules: tuple[ZoneRule, ...]
-    """Of the zone labels of the pod's volumes."""
+    """The rules from the zone labels of the pod's volumes."""
     errands: tuple[Errand, ...]
     rooms: tuple[Rooms, ...]
-    """Of the classes whose driver publishes its remaining capacity."""
+    """The rooms of the classes whose driver publishes its remaining capacity."""
     plain: bool
-    """Every delayed claim looks for a volume, and no volume names one of them already."""
+    """Whether every delayed claim looks for a volume, and no volume names one of them already."""
     provisionable: bool
-    """Some claim that waits for a volume may be provisioned."""
+    """Whether some claim that waits for a volume may be provisioned."""
     limited: bool
-    """Attach limits of some node matter."""
+    """Whether the attach limits of some node matter."""
     inline: bool
-    """The pod has inline disks, which other pods of a node may use."""
+    """Whether the pod has inline disks, which other pods of a node may use."""
     exclusive: tuple[str, ...]
     """Claims that one pod at a time may use."""
     masks: tuple[int, ...]
     """Sets of nodes that distinguish nodes, apart from what each node has exclusively."""
     required: int
-    """No node outside of it fits, whatever volumes it has."""
+    """The nodes that may fit: no other node fits, whatever volumes it has."""
     allowed: int
-    """Where all the classes allow provisioning."""
+    """The nodes where all the classes allow provisioning."""
 
 
 def ask(contents: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]) -> PodQuery:
@@ -164,7 +164,7 @@ def _named_by(contents: Contents, claim: Claim) -> tuple[Volume, ...]:
 
 
 def _drivers(errands: Iterable[Errand]) -> Iterator[str]:
-    """Of the volumes that may be chosen; one that names a claim takes a slot as well."""
+    """The drivers of the volumes that may be chosen; one that names a claim takes a slot as well."""
     for errand in errands:
         drivers = errand.shelf.drivers
         for fitting in {fitting for _, fitting in errand.shape}:
@@ -214,7 +214,7 @@ def _driver_masks(contents: Contents, drivers: Iterable[str]) -> Iterator[int]:
 
 
 def _zone_mask(contents: Contents, rules: tuple[ZoneRule, ...]) -> int:
-    """The filter reads only a node's zone labels: nodes with equal ones get one answer."""
+    """The nodes that the zone rules accept: one check for all nodes with equal zone labels."""
     nodes = contents.nodes
     return sum(mask for mask in nodes.zones.values() if volume_zone_filter(rules, nodes.any(mask)).passed)
 

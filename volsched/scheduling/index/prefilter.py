@@ -60,11 +60,11 @@ class PrefilterRefusal:
 @dataclass(slots=True)
 class Prefilter:
     before: list[PrefilterRefusal] = field(default_factory=list)
-    """Refused before any volume is checked; no node twice."""
+    """Refusals before any volume is checked; no node twice."""
     after: list[PrefilterRefusal] = field(default_factory=list)
-    """Refused if the volumes do not refuse them first."""
+    """Refusals that count if the volumes do not refuse the nodes first."""
     reached: int = 0
-    """The nodes whose volumes count."""
+    """The nodes whose volumes are checked."""
     passed: int = 0
     levels: list[tuple[int, int]] = field(default_factory=list)
     """The nodes that passed, by score without volumes and less demerits, the best first."""
@@ -72,7 +72,7 @@ class Prefilter:
 
     @property
     def failed(self) -> bool:
-        """A plugin failed on some node."""
+        """Whether a plugin failed on some node."""
         return any(it.status.code is Code.ERROR for it in (*self.before, *self.after))
 
     def total(self, bit: int) -> int:
@@ -81,7 +81,7 @@ class Prefilter:
         return next(total for total, mask in self.levels if mask & bit)
 
     def scores_of(self, bit: int) -> dict[str, int]:
-        """By plugin, without zeros."""
+        """The node's scores by plugin, without zeros."""
         found = ((name, score) for name, masks in self.scores for score, mask in masks.items() if mask & bit)
         return {name: score for name, score in found if score}
 
@@ -151,7 +151,7 @@ def stand(
 
 
 def _lowered(levels: Masks, nodes: Nodes, demerits: Demerits) -> Masks:
-    """One node of a refusing domain represents all, except those on which the pod itself failed."""
+    """The levels less demerits. One node of a refusing domain represents all but those on which the pod failed."""
     failed = sum(nodes.mask_of(name) for name in demerits.nodes)
     against: Masks = {}
     for position in positions(failed):

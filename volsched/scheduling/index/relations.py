@@ -21,7 +21,7 @@ Keys = dict[str, dict[str, None]]
 
 @dataclass(slots=True)
 class Relations:
-    """Maps over the live objects of `whole`; called before and after every change."""
+    """Maps between the live objects of `whole`, updated before and after every change."""
 
     whole: Snapshot
     _naming: Keys = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Relations:
                 del relation[key]
 
     def _of(self, value: Pod | Claim | Volume | VolumeAttachment) -> Iterator[tuple[Keys, str]]:
-        """The entries of one object, each once: a claim mounted twice is used once."""
+        """The map entries of one object, each once: a claim mounted twice is used once."""
         match value:
             case Pod():
                 if value.node_name:
@@ -83,12 +83,12 @@ class Relations:
         return [pod.node_name for pod in pods if pod is not None and pod.node_name]
 
     def nodes_with_disks(self, kind: str) -> list[str]:
-        """Where pods have an inline disk that may conflict with another pod's disk of the kind."""
+        """The nodes with an inline disk that may conflict with another pod's disk of the kind."""
         pods = (self.whole.pods[key] for key in self._disks.get(kind, ()))
         return list(dict.fromkeys(pod.node_name for pod in pods if pod.node_name))
 
     def nodes_using_volume(self, volume: str) -> list[str]:
-        """Where the volume may take an attach slot."""
+        """The nodes on which the volume may take an attach slot."""
         attachments = self.whole.attachments
         names = [attachments[key].node_name for key in self._attachments_of.get(volume, ()) if key in attachments]
         for claim in self._claims_of.get(volume, ()):
@@ -115,7 +115,7 @@ class Usage:
     whole: Snapshot
     relations: Relations
     in_decision: bool
-    """Limits are part of the binding decision: then every known one counts, else only those of CSI drivers."""
+    """Whether limits are part of the binding decision: then all count, else only those of CSI drivers."""
     _limits: dict[str, dict[str, int]] = field(default_factory=dict)
     _limited: Counter[str] = field(default_factory=Counter)
     _drivers: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Usage:
     _holders: dict[AttachId, int] = field(default_factory=dict)
 
     def describe(self, name: str) -> None:
-        """The node, or its drivers' information, is new or has changed."""
+        """Read a node and its drivers' information after either was added or changed."""
         node, bit = self.whole.nodes.get(name), self.nodes.mask_of(name)
         if node is None:
             return
@@ -142,18 +142,18 @@ class Usage:
         self.touch([name])
 
     def forget(self, name: str, bit: int) -> None:
-        """The node and its position are gone."""
+        """Remove a deleted node and its position."""
         self._undescribe(name, bit)
         self._uncount(name, bit)
         self._stale.pop(name, None)
 
     def touch(self, names: Iterable[str]) -> None:
-        """The volumes in use on these nodes have changed."""
+        """Mark nodes as stale whose volumes in use have changed."""
         for name in names:
             self._stale[name] = None
 
     def limited(self, drivers: Iterable[str]) -> bool:
-        """Some node has a limit for one of the drivers."""
+        """Whether some node has a limit for one of the drivers."""
         return any(map(self._limited.get, drivers))
 
     def installed(self, driver: str) -> int:
@@ -175,7 +175,7 @@ class Usage:
         return masks + [self._holders[slot] for slot in slots if slot in self._holders]
 
     def settle(self) -> None:
-        """Count what has changed since the last time."""
+        """Count the stale nodes again."""
         for name in self._stale:
             bit = self.nodes.mask_of(name)
             if bit:

@@ -40,7 +40,7 @@ class SearchPlan:
     region: Region
     ranked: Ranked | None
     proposed: dict[int, int] = field(default_factory=dict)
-    """Score → the nodes that should have it, if there is no ranking."""
+    """Score → the nodes with that estimate, if there is no ranking."""
     unclear: list[NodeGroup] = field(default_factory=list)
     trusted: bool = True
 
@@ -100,7 +100,7 @@ def plan_of(question: PodQuery, region: Region, profile: Profile) -> SearchPlan:
 
 
 def _estimate(question: PodQuery, group: NodeGroup, profile: Profile) -> int | None:
-    """The score if greedy serves every claim with a volume, and nothing else speaks against the nodes."""
+    """The score if the greedy search serves every claim with a volume, and nothing else refuses the nodes."""
     if profile.scoring is not ScoringPolicy.CLOSEST_FIT or group.key is not None or not question.errands:
         return None
     if not question.plain:
@@ -130,7 +130,7 @@ class NodeSearch:
     standing: Prefilter
     turns: Turns
     best: tuple[int, Verdict] | None = None
-    """Its total, and its verdict on volumes."""
+    """The best node's total, and its verdict on volumes."""
     refused: dict[Status, int] = field(default_factory=dict)
     """The nodes of each refusal. Complete only if no node was found."""
     rejectors: set[str] = field(default_factory=set)
@@ -142,7 +142,7 @@ class NodeSearch:
     _steps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Total → the scores of volumes that give it, each with its level."""
     _unions: dict[int, int] = field(default_factory=dict)
-    """Total → the nodes that should have it, of the trusted plans."""
+    """Total → the nodes with that estimate in the trusted plans."""
     _beaten: list[tuple[int, int, NodeGroup]] = field(default_factory=list)
     """Groups that cannot be the best, each with the upper bound of its nodes in the mask; the highest first."""
     _verdicts: dict[tuple[Region, object], Verdict] = field(default_factory=dict)
@@ -217,7 +217,7 @@ class NodeSearch:
         return tuple([RunnerUp(name, score_of(total)) for total, name in runners_up])
 
     def _next_best(self, chosen: int) -> list[tuple[int, str]]:
-        """The best of the known nodes, so that hardly any needs another check."""
+        """The best of the known nodes, so that few need another check."""
         best: list[tuple[int, str]] = []
         known = self._checked(chosen) if self.judge.question.limited else self._known_totals()
         for total, mask in known:
@@ -228,7 +228,7 @@ class NodeSearch:
         return best
 
     def _known_totals(self) -> Iterator[tuple[int, int]]:
-        """By total, the highest first, the nodes that were checked or proposed."""
+        """Totals with the nodes that were checked or proposed, the highest first."""
         judged = self._judged()
         for total in sorted({*judged, *self._steps}, reverse=True):
             yield total, judged.get(total, 0) | self._proposed(total)
@@ -243,7 +243,7 @@ class NodeSearch:
         return judged
 
     def _checked(self, chosen: int) -> Iterator[tuple[int, int]]:
-        """The same if attach limits may contradict an unchecked estimate: then the rules are called.
+        """The known totals if attach limits may contradict an unchecked estimate: then the rules are called.
 
         If a node misses the total, so do all nodes like it; they come again with their real total.
         """
@@ -277,7 +277,7 @@ class NodeSearch:
             for worth, level in self.standing.levels:
                 self._steps.setdefault(worth + weight * score, []).append((score, level))
         for total in sorted(self._steps, reverse=True):
-            # Totals only decrease, and of one total the first node by name is taken.
+            # Totals only decrease, and the first node by name is taken for each total.
             while union := self._proposed(total):
                 verdict = self.judge.ask(self.turns.first(union))
                 if self._total(verdict) == total:
@@ -287,7 +287,7 @@ class NodeSearch:
                 self._distrust(next(plan for plan in plans if plan.region.mask & bit), verdict)
 
     def _proposed(self, total: int) -> int:
-        """The nodes that should have the total."""
+        """The nodes whose estimate is this total."""
         mask = self._unions.get(total)
         if mask is None:
             mask = 0
@@ -307,7 +307,7 @@ class NodeSearch:
     # --- everything else --------------------------------------------------------------------------------
 
     def _settle(self, unclear: list[NodeGroup]) -> None:
-        """The most promising first, so that the others need no check.
+        """Check the groups, the most promising first, so that the others need no check.
 
         The volumes of a group are alike, so only the nodes of its highest level can win.
         """
@@ -337,14 +337,14 @@ class NodeSearch:
         return entries
 
     def _count(self, plan: SearchPlan) -> None:
-        """A region that cannot fit: only the reasons are needed."""
+        """Collect the reasons of a region that cannot fit."""
         if plan.ranked is None:
             plan.unclear = list(groups(self.judge.question, plan.region))
         for group in [*plan.unclear, *plan.remainder()]:
             self._examine(group)
 
     def _examine(self, group: NodeGroup, mask: int = 0) -> None:
-        """`mask`: those of its nodes that may win; 0 if the group is only counted."""
+        """Check one node of the group. `mask`: its nodes that may win; 0 if the group is only counted."""
         key = (group.region, digest_of(self.judge.question, group))
         known = self._verdicts.get(key)
         if known is None or known.status.passed:
@@ -374,7 +374,7 @@ class NodeSearch:
         sizes = [sizes_of(group, place) for place in range(len(question.errands))]
         return bound_of(self.judge.profile, question, sizes)
 
-    # --- what counts ------------------------------------------------------------------------------------
+    # --- comparing --------------------------------------------------------------------------------------
 
     def _is_beaten(self, total: int, rivals: int) -> bool:
         if self.best is None:
@@ -383,7 +383,7 @@ class NodeSearch:
         return mine > total if mine != total else not self._goes_first(rivals, chosen.node)
 
     def _goes_first(self, rivals: int, name: str) -> bool:
-        """One of the equally good rivals goes before the node of that name."""
+        """Whether one of the equally good rivals precedes the node of that name."""
         return self.turns.turn_of(self.turns.first(rivals).name) < self.turns.turn_of(name)
 
     def _offer(self, verdict: Verdict) -> None:

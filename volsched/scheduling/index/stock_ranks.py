@@ -1,4 +1,4 @@
-"""What every node's exclusive stock is worth to a shape of pod, and nodes with equal free resources."""
+"""Rankings of the nodes' exclusive stocks for a shape of pod, and groups of nodes with equal free resources."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,21 +17,21 @@ from volsched.scheduling.plugins.node_resources import (
 )
 from volsched.scheduling.rules.status import Status
 
-# The worth of a stock depends on its contents and on the shape alone. So nothing has to be invalidated, and
-# events do not appear here: an event moves nodes from one stock to another, and a reused ranking reads these
-# nodes only. Rejected: verdicts cached per node and pod class, which are simple until one event must find all
-# that it invalidates.
+# The worth of a stock depends only on its contents and on the shape. So no cache invalidation is needed, and
+# events do not appear here: an event moves nodes from one stock to another, and a reused ranking reads only
+# these nodes. Rejected: verdicts cached per node and pod class, because each event would have to find every
+# entry that it invalidates.
 
 SHAPES_KEPT = 256
 
 
 class Worth(Enum):
     SERVES = "serves"
-    """Every claim is served one after the other; the score is known unless something else refuses the node."""
+    """All claims are served one after the other; the score is known unless something else refuses the node."""
     UNCLEAR = "unclear"
     """The rules must be called; they give at most the score."""
     HOPELESS = "hopeless"
-    """In any order some claim remains: all such nodes are refused for the same reasons."""
+    """Some claim remains unserved in any order: all such nodes are refused for the same reasons."""
 
     # By identity. Enum's own hashes the name in Python, which costs as much as the rest of an estimate.
     __hash__ = object.__hash__
@@ -41,12 +41,12 @@ Estimate = tuple[Worth | Status, int]
 """The class of a stock, and its score."""
 Content = tuple[tuple[Any, ...], ...]
 Survey = Callable[[], Iterable[tuple[Estimate, int]]]
-"""Estimates of all stocks, each with its nodes; one may occur more than once."""
+"""Returns estimates of all stocks, each with its nodes; an estimate may occur more than once."""
 
 
 @dataclass(slots=True, eq=False)
 class Stock:
-    """What each of several equal nodes has exclusively, in serving order, without names."""
+    """The exclusive contents of each of several equal nodes, in serving order, without names."""
 
     content: Content
     mask: int = 0
@@ -64,7 +64,7 @@ class Census:
     _rankings: dict[Hashable, "Ranking"] = field(default_factory=dict)
 
     def move(self, position: int, content: Content) -> None:
-        """The node now has this content; empty: none."""
+        """Set the node's content; empty: none."""
         bit, before = 1 << position, self.stock_of.pop(position, None)
         if before is not None:
             before.mask ^= bit

@@ -30,7 +30,7 @@ Facts = tuple[int | None, int | None, int]
 
 @dataclass(slots=True)
 class Ladder:
-    """The stocks of which only the capacity counts, the smallest first: more is better.
+    """Stocks that differ only in capacity, the smallest first: more is better.
 
     A new shape of pod finds the few steps where its score changes, instead of scanning thousands of sizes.
     """
@@ -54,7 +54,7 @@ class Ladder:
         if total is None:
             del self.others[stock]
         else:
-            # A capacity may occur twice, with an equal largest volume and without.
+            # A capacity may occur twice: with an equal largest volume, and without one.
             rank = self.stocks.index(stock, bisect_left(self._totals, total))
             del self._totals[rank], self.stocks[rank]
 
@@ -107,7 +107,7 @@ class Rooms:
                 del self.shared[at]
 
     def touch(self, key: str) -> None:
-        """Its reserved bytes have changed."""
+        """Index a capacity object again after its reserved bytes changed."""
         at = self._placed.get(key)
         if isinstance(at, int):
             self._restock(at)
@@ -161,11 +161,11 @@ SHAPES_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class Few:
-    """Enough volumes of a domain: any volume that a claim gets is among them."""
+    """The few volumes of a domain that matter: any volume that a claim gets is among them."""
 
     rows: tuple[Row, ...]
     names: tuple[str, ...]
-    """In name order."""
+    """Their names, in order."""
     sizes: Sizes
 
 
@@ -173,7 +173,7 @@ class Few:
 class Shared:
     _pools: dict[int, list[Row]] = field(default_factory=dict)
     _few: dict[Shape, Few] = field(default_factory=dict)
-    """By shape, until a volume comes or goes: a decision takes from one of many domains."""
+    """A cache by shape, until a volume comes or goes: a decision takes from one of many domains."""
 
     def __bool__(self) -> bool:
         return bool(self._pools)
@@ -190,7 +190,7 @@ class Shared:
         self._few.clear()
 
     def near(self, size: int, most: int) -> list[Row]:
-        """Of every pool those closest to a size, on either side."""
+        """The rows of every pool that are closest to a size, on either side."""
         near_rows: list[Row] = []
         for rows in self._pools.values():
             place = bisect_left(rows, (size,))
@@ -198,7 +198,7 @@ class Shared:
         return near_rows
 
     def few(self, shape: Shape) -> Few:
-        """No claim needs more of a domain's volumes than there are claims: the other claims take fewer."""
+        """The volumes to try for the shape: no claim needs more than there are claims; the others take fewer."""
         known = self._few.get(shape)
         if known is None:
             if len(self._few) >= SHAPES_KEPT:
@@ -224,7 +224,7 @@ class Shared:
 
 
 def remove(rows: list[Row], row: Row) -> None:
-    """From sorted rows."""
+    """Remove a row from sorted rows."""
     del rows[bisect_left(rows, row)]
 
 
@@ -239,7 +239,7 @@ _HUGE = {"storage": Quantity(INT64_MAX * NANO * NANO)}
 
 
 def is_free(volume: Volume, *, unseen: bool) -> bool:
-    """May serve some claim that it does not name. `unseen`: so may one that no controller has synced yet."""
+    """Whether it may serve a claim that it does not name. `unseen`: accept one that no controller synced yet."""
     if volume.claim_ref is not None or volume.meta.being_deleted:
         return False
     return volume.phase == AVAILABLE or (unseen and is_unseen(volume))
@@ -247,7 +247,7 @@ def is_free(volume: Volume, *, unseen: bool) -> bool:
 
 @dataclass(slots=True, eq=False)
 class PlacedVolume:
-    """A volume on the shelf. `at`: the only node that reaches it, as a position, or its domain."""
+    """A volume on the shelf. `at`: the position of the only node that reaches it, or its domain."""
 
     row: Row
     at: int | Domain
@@ -264,11 +264,11 @@ class Shelf:
     """Per node, the volumes that only it reaches; `rows_at` sorts them."""
     shared: dict[Domain, Shared] = field(default_factory=dict)
     _unsorted: set[int] = field(default_factory=set)
-    """The nodes whose rows have to be sorted before they are read: once, and not for each row of a whole store."""
+    """The nodes whose rows have to be sorted before they are read: once, not after each added row."""
     _census: Census = field(default_factory=Census)
     _stale: dict[int, None] = field(default_factory=dict)
-    """The nodes whose rows changed since the census was last read: a stock is a copy of all rows of its node, and
-    must not be made for each of a thousand volumes that come one after the other."""
+    """The nodes whose rows changed since the census was last read: a stock is a copy of all rows of its node,
+    which is too costly for each of a thousand volumes added one after the other."""
     _pools: dict[Hashable, int] = field(default_factory=dict)
     _placed: dict[str, PlacedVolume] = field(default_factory=dict)
     _fitting: dict[Hashable, tuple[int, frozenset[int]]] = field(default_factory=dict)
@@ -293,7 +293,7 @@ class Shelf:
             self.shared[domain].put(row)
 
     def names(self) -> Iterable[str]:
-        """Of all volumes on it, unordered."""
+        """The names of all volumes on the shelf, unordered."""
         return self._placed
 
     def rows_at(self, position: int) -> Sequence[Row]:
@@ -366,10 +366,10 @@ class Shelf:
 
 
 def best_rows(rows: Sequence[Row], shape: Shape) -> Iterable[str]:
-    """The names of enough rows: of every pool the first few that are large enough for a claim, or some more."""
+    """The names of enough rows: the first few of every pool that are large enough for a claim, or some more."""
     large = rows[bisect_left(rows, (min([size for size, _ in shape]),)) :]
     if len(large) <= FEW:
-        # Trying a few in vain costs less than selecting.
+        # Trying a few unsuitable rows costs less than selecting.
         return [name for _, name, _ in large]
     names: dict[str, None] = {}
     for wanted, fitting in shape:

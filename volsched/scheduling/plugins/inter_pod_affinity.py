@@ -48,7 +48,7 @@ class AffinityTerm:
 
 
 def term_of(given: PodAffinityTerm, owner: Pod, *, weight: int = 0) -> AffinityTerm:
-    """If the term names no namespaces, the owner's own is meant."""
+    """Prepare a term. If it names no namespaces, the owner's own is used."""
     own = not given.namespaces and given.namespace_selector is None
     return AffinityTerm(
         topology_key=given.topology_key,
@@ -73,7 +73,7 @@ def with_label_keys(
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """All of a pod's terms. A preferred term counts by its weight, an anti-affinity's negatively."""
+    """All of a pod's terms. A preferred term counts by its weight, which is negative for anti-affinity."""
 
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()
@@ -131,20 +131,20 @@ NOT_NEAR = Status(Code.UNRESOLVABLE, (POD_AFFINITY_MISMATCH,))
 TOO_NEAR = Status(Code.UNSCHEDULABLE, (POD_ANTI_AFFINITY_MISMATCH,))
 NOT_WANTED = Status(Code.UNSCHEDULABLE, (ANTI_AFFINITY_OF_OTHERS,))
 HARD_TERM_WEIGHT = 1
-"""What a placed pod's required affinity for this one adds to its own topology."""
+"""The weight of a placed pod's required affinity for this pod, in the placed pod's topology."""
 
 Pair = tuple[str, str]
 
 
 @dataclass(slots=True)
 class Neighbours:
-    """The counts that decide for one pod."""
+    """The counts that decide about one pod."""
 
     terms: Terms
     is_first: bool = False
-    """The pod selects itself, and no existing pod matches: the first of a group must be allowed."""
+    """Whether the pod selects itself and no existing pod matches: the first of a group must be allowed."""
     near: Counter[Pair] = field(default_factory=Counter)
-    """Pods that all affinity terms select."""
+    """Counts of the pods that all affinity terms select."""
     too_near: Counter[Pair] = field(default_factory=Counter)
     unwanted: Counter[Pair] = field(default_factory=Counter)
     liked: Counter[Pair] = field(default_factory=Counter)
@@ -192,7 +192,7 @@ def unreadable(pod: Pod) -> Status | None:
 
 
 def begins(terms: Terms, near: Mapping[Pair, int], pod: Pod, snapshot: Snapshot) -> bool:
-    """The first pod of a group finds no other."""
+    """Whether the pod is the first of its group: no existing pod matches, and it selects itself."""
     return not near and means_all(terms.affinity, pod, snapshot)
 
 
@@ -222,7 +222,7 @@ def _count(neighbours: Neighbours, snapshot: Snapshot, pod: Pod, other: Pod, lab
 
 
 def _add(counts: Counter[Pair], terms: Iterable[AffinityTerm], labels: Labels, weight: int | None) -> None:
-    """For each term, under the topology value in the labels; None: the term's own weight."""
+    """Add the weight of each term under the topology value in the labels; None: the term's own weight."""
     for term in terms:
         if term.topology_key in labels:
             counts[term.topology_key, labels[term.topology_key]] += term.weight if weight is None else weight

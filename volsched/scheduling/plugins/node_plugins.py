@@ -16,7 +16,7 @@ from volsched.scheduling.rules.reasons import (
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SKIP, SUCCESS, Code, Status
 
-# NodeName: a pod that names its node goes nowhere else.
+# NodeName: a pod that names its node fits no other node.
 
 OTHER_NODE = Status(Code.UNRESOLVABLE, (NODE_NAME_MISMATCH,))
 
@@ -82,7 +82,7 @@ def is_choosy(pod: Pod) -> bool:
 
 
 def selects(pod: Pod, node: Node) -> bool:
-    """The pod's selector and its required affinity accept the node."""
+    """Whether the pod's selector and its required affinity accept the node."""
     if any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
         return False
     required = pod.node_affinity.required
@@ -90,7 +90,7 @@ def selects(pod: Pod, node: Node) -> bool:
 
 
 def preference(pod: Pod, node: Node) -> int:
-    """The weights of the preferred terms that the node meets."""
+    """The sum of the weights of the preferred terms that the node meets."""
     terms = pod.node_affinity.preferred
     return sum(it.weight for it in terms if node_term_matches(it.preference, node.labels, name=node.name))
 
@@ -156,7 +156,7 @@ def keeps_away(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> Ta
 
 
 def taint_status(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> Status:
-    """The reason does not name the taint, as in the reference: nodes are counted by their reasons."""
+    """The status of a node. As in the reference, the reason names no taint: nodes are counted by reason."""
     return SUCCESS if keeps_away(tolerations, taints) is None else UNTOLERATED
 
 
@@ -167,7 +167,7 @@ def unwelcome(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> int
 
 
 def taint_scores(counts: Sequence[int]) -> list[int]:
-    """The fewer the better. Without any, all nodes would get the same score, which is omitted."""
+    """Fewer taints score higher. Without any, all nodes would get the same score, which is omitted."""
     if not any(counts):
         return [0] * len(counts)
     return [MAX_SCORE - share for share in normalised(counts)]
@@ -204,5 +204,5 @@ class NodeUnschedulable:
 
 
 def goes_anywhere(tolerations: Sequence[Toleration]) -> bool:
-    """The pod tolerates cordoned nodes."""
+    """Whether the pod tolerates cordoned nodes."""
     return tolerates(tolerations, CORDONED)

@@ -13,7 +13,7 @@ from volsched.scheduling.rules.status import SUCCESS, Code, Status
 
 # A pod's requests, summed as the reference does.
 #
-# Containers run side by side, init containers one after the other, and restartable ones beside all that start
+# Containers run in parallel, init containers one after the other, and restartable ones beside all that start
 # after them. In whole units: thousandths of a core, bytes, pieces.
 
 CPU = "cpu"
@@ -23,19 +23,19 @@ PODS = "pods"
 NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 SCORED = (CPU, MEMORY)
 UNSAID = {CPU: 100 * NANO // 1000, MEMORY: 200 * 2**20 * NANO}
-"""The assumed use of a container without requests when nodes are scored, so that many of them count at all."""
+"""The assumed use of a container without requests when nodes are scored; otherwise they would count as 0."""
 _PREFIXES = ("hugepages-", "attachable-volumes-")
 
 Units = Mapping[str, int]
 
 
 def pod_requests(pod: Pod) -> dict[str, int]:
-    """What must be free on a node: non-zero requests of resources that a node counts."""
+    """The requests that must be free on a node: non-zero ones, of resources that a node counts."""
     return {name: units for name, units in _summed(pod, {}).items() if units and _counts(name)}
 
 
 def scored_requests(pod: Pod) -> tuple[int, ...]:
-    """The assumed use of the pod when nodes are scored, of `SCORED`."""
+    """The assumed use of each `SCORED` resource when nodes are scored."""
     summed = _summed(pod, UNSAID)
     return tuple(summed.get(name, 0) for name in SCORED)
 
@@ -125,7 +125,7 @@ class _Judging(Prepared):
     wanted: RequestedResources
     pods_on: dict[str, list[Pod]]
     rooms: dict[str, FreeResources] = field(default_factory=dict)
-    """Of the nodes that were checked before."""
+    """A cache: the free resources of the nodes that were checked before."""
 
     def filter(self, node: Node) -> Status:
         return shortage(self.wanted, self._room(node))
@@ -164,7 +164,7 @@ def room_of(node: Node, pods: Iterable[Pod]) -> FreeResources:
 
 
 def shortage(wanted: RequestedResources, room: FreeResources) -> Status:
-    """Everything that is missing. An eviction cannot help if the whole node is too small."""
+    """The missing resources. An eviction cannot help if the whole node is too small."""
     if not room.is_known:
         return SUCCESS
     reasons: list[str] = []
@@ -180,7 +180,7 @@ def shortage(wanted: RequestedResources, room: FreeResources) -> Status:
 
 
 def least_allocated(wanted: RequestedResources, room: FreeResources) -> int:
-    """The mean of the remaining share of each scored resource, in percent."""
+    """The mean of the remaining shares of the scored resources, in percent."""
     shares = []
     for name, mine, others in zip(SCORED, wanted.scored, room.scored, strict=True):
         there = room.allocatable.get(name, 0)

@@ -14,11 +14,11 @@ class Prepared(Protocol):
     """A plugin's answers about one pod, for one cycle. By default any node fits."""
 
     def leaves_out(self, node: Node) -> Status:  # noqa: ARG002
-        """Is the node excluded before any filter runs? In the reference, PreFilter's result."""
+        """Whether the node is excluded before any filter runs. In the reference, this is PreFilter's result."""
         return SUCCESS
 
     def filter(self, node: Node) -> Status:  # noqa: ARG002
-        """May the pod go there? The first plugin that refuses a node gives the reason."""
+        """Whether the pod fits the node. The first plugin that refuses a node gives the reason."""
         return SUCCESS
 
     def scores(self, nodes: Sequence[Node]) -> Sequence[int]:
@@ -34,19 +34,19 @@ class Plugin(Protocol):
 
     @property
     def name(self) -> str:
-        """As users see it, in reasons and in the configuration."""
+        """The name that users see in reasons and in the configuration."""
 
     def prefilter(self, snapshot: Snapshot, pod: Pod) -> tuple[Status, Prepared | None]:
-        """Once per cycle. Skip: the plugin has no constraint for the pod; a refusal excludes all nodes."""
+        """Called once per cycle. Skip: the plugin has no constraint for the pod. A refusal excludes all nodes."""
 
 
 def normalised(raw: Sequence[int]) -> list[int]:
-    """The highest gets 100, the others their share of it."""
+    """Scale scores so that the highest is 100."""
     most = max(raw, default=0)
     return [MAX_SCORE * score // most if most else 0 for score in raw]
 
 
 def normalised_between(raw: Sequence[int]) -> list[int]:
-    """The highest gets 100, the lowest 0. In integers: the reference's floats sometimes lose a point."""
+    """Scale scores so that the highest is 100 and the lowest 0. The reference's floats sometimes lose a point."""
     most, least = max(raw, default=0), min(raw, default=0)
     return [MAX_SCORE * (score - least) // (most - least) if most > least else 0 for score in raw]

@@ -33,11 +33,11 @@ class Constraint:
     honors_taints: bool
 
     def means(self, pod: Pod) -> bool:
-        """Labels alone: the caller ensures that the pod is in the same namespace."""
+        """Whether the pod's labels match; the caller ensures that the pod is in the same namespace."""
         return self.selector is not None and label_selector_matches(self.selector, pod.meta.labels)
 
     def counts_on(self, pod: Pod, node: Node) -> bool:
-        """The constraint counts the node: nodes that the pod could not use may be excluded."""
+        """Whether the constraint counts the node: nodes that the pod cannot use may be excluded."""
         if self.honors_affinity and not selects(pod, node):
             return False
         return not self.honors_taints or keeps_away(pod.tolerations, node.taints) is None
@@ -59,7 +59,7 @@ def _constraint(given: SpreadConstraint, pod: Pod) -> Constraint:
 
 
 def _counted_by(selector: LabelSelector | None) -> LabelSelector | None:
-    """An empty selector would select all pods; the reference counts none, so they are never uneven."""
+    """The selector of counted pods. An empty one would select all pods, but the reference then counts none."""
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return None
     return selector
@@ -80,14 +80,14 @@ def allowed_count(constraint: Constraint, pod: Pod, *, least: int, domains: int)
 
 
 def raw_score(constraints: Sequence[Constraint], counts: Sequence[int], sizes: Sequence[int]) -> int:
-    """Grows with the number of pods. `sizes`: number of domains per constraint; small ones weigh more."""
+    """A score that grows with the number of pods. `sizes`: domains per constraint; few domains weigh more."""
     parts = zip(constraints, counts, sizes, strict=True)
     score = sum(count * math.log(size + 2) + (it.max_skew - 1) for it, count, size in parts)
     return math.floor(score + 0.5)
 
 
 def spread_scores(raw: Sequence[int | None]) -> list[int]:
-    """None: a node without one of the labels, which gets 0."""
+    """The normalised scores. None: a node without one of the labels, which gets 0."""
     known = [score for score in raw if score is not None]
     most, least = max(known, default=0), min(known, default=0)
     if not most:
@@ -100,7 +100,7 @@ class _Judging(Prepared):
     pod: Pod
     snapshot: Snapshot
     mates: Mapping[str, Sequence[Pod]]
-    """Per node, the pods that a constraint may select."""
+    """The pods that a constraint may select, by node."""
     hard: tuple[Constraint, ...]
     soft: tuple[Constraint, ...]
     in_domain: tuple[Counter[str], ...]
@@ -162,7 +162,7 @@ class PodTopologySpread:
 def _counted(
     snapshot: Snapshot, pod: Pod, constraints: Sequence[Constraint], mates: Mapping[str, Sequence[Pod]]
 ) -> tuple[Counter[str], ...]:
-    """Per constraint, every counted domain with its number of pods. Nodes must have the labels of all of them."""
+    """The number of pods per domain, for each constraint. Nodes must have the labels of all constraints."""
     counts: tuple[Counter[str], ...] = tuple(Counter() for _ in constraints)
     for node in snapshot.nodes.values():
         if not _has_keys(node.labels, constraints):

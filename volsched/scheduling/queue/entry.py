@@ -22,7 +22,7 @@ class QueueWaits:
     """A pod that found no node is retried after this long in any case: a hint may be wrong."""
 
     def backoff(self, times: int) -> int:
-        """The first one, doubled each time up to the longest."""
+        """The back-off after so many failures: doubled each time, up to the longest."""
         return min(self.first_backoff << min(times - 1, MOST_DOUBLINGS), self.longest_backoff) if times else 0
 
 
@@ -31,9 +31,9 @@ USUAL = QueueWaits()
 
 class Pool(Enum):
     ACTIVE = auto()
-    """Taken by priority, time and name."""
+    """Ready to be decided, by priority, time and name."""
     BACKING_OFF = auto()
-    """Active when its back-off is over."""
+    """Becomes active when its back-off is over."""
     UNSCHEDULABLE = auto()
     """Waits for a change that could help it."""
     IN_FLIGHT = auto()
@@ -59,17 +59,17 @@ class Entry:
     ticket: int = 0
     """Identifies its current heap entry: older entries are void."""
     recorded_from: int = 0
-    """The first of the recorded changes that it has not seen, while in flight."""
+    """While in flight: the index of the first recorded change that it has not seen."""
     changed: bool = False
-    """The pod itself was changed while in flight."""
+    """Whether the pod itself changed while in flight."""
 
     def not_before(self, waits: QueueWaits) -> int:
-        """When its back-off is over."""
+        """The time at which its back-off is over."""
         return self.since + waits.backoff(self.errors or self.rejections)
 
 
 def asks_otherwise(old: Pod, new: Pod) -> bool:
-    """Did anything change that a decision reads? Not if only the status did, as by our own condition."""
+    """Whether a decision reads anything that changed. A change of status alone, as by our condition, does not."""
     if old.meta.resource_version == new.meta.resource_version:
         return False
     return _without_status(old) != _without_status(new)
@@ -87,7 +87,7 @@ def _without_status(pod: Pod) -> Pod:
 #
 # The same holds for nodes that are equally good: their names form a ring, and each scheduler starts in another
 # part of it, so that they do not all plan with the same volumes. Within its part every pod starts at its own
-# place, so that a faulty node affects few of them. Without a pod's name, at the smallest of the part.
+# place, so that a faulty node affects few pods. Without a pod's name, the first place of the part is used.
 
 OTHERS_LATER = 30 * SECOND
 """Longer than the share's owner needs, and no longer than its pods should wait if it is dead."""
@@ -113,7 +113,7 @@ class Share:
         return since if self.holds(uid) else since + OTHERS_LATER
 
     def first_of(self, count: int, pod: str) -> int:
-        """The index, among so many sorted names, at which ties of the pod (namespace/name) start.
+        """The index, among `count` sorted names, at which ties of the pod (namespace/name) start.
 
         One of `PLACES` in the part, so that a caller can cache the set of nodes behind each.
         """
@@ -130,4 +130,4 @@ def read_share(text: str) -> Share:
 
 
 ALL = Share()
-"""For a single scheduler."""
+"""The share of a single scheduler."""

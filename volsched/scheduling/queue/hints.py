@@ -134,20 +134,19 @@ def _counted(constraint: Constraint, pod: Pod, other: object) -> bool:
 
 
 def uses_claim(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
-    """One of the pod's claims, named directly or created from its template."""
+    """Whether it is one of the pod's claims, named directly or created from its template."""
     return isinstance(change.new, Claim) and any(use.key == change.new.key for use in claim_uses(pod))
 
 
 def names_claim(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
-    """One of the claims that the pod names directly."""
+    """Whether it is one of the claims that the pod names directly."""
     wanted = change.new.key if isinstance(change.new, Claim) else None
     return any(use.key == wanted for use in claim_uses(pod) if not use.ephemeral)
 
 
 def may_have_volume(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
     """[D] Kubernetes says yes to any change. But another claim's volume does not concern this pod, and every
-    binding changes its volume several times, or causes its creation: each change would wake all waiting pods for
-    nothing.
+    binding creates its volume or changes it several times: each change would wake all waiting pods in vain.
     """
     claim = claim_concerned(change)
     return claim is None or any(use.key == claim for use in claim_uses(pod))
@@ -278,7 +277,7 @@ HINTS: Mapping[str, Mapping[Aspect, Hint]] = {
         # Any label: it may be the topology key of pods that keep this one away, whatever its own terms name.
         Aspect.NODE_ADDED: always,
         Aspect.NODE_LABELS: always,
-        # [D] A node's pods are gone with it; Kubernetes waits until each of them is deleted.
+        # [D] A deleted node's pods are gone too; Kubernetes waits until each of them is deleted.
         Aspect.NODE_REMOVED: always,
         Aspect.NAMESPACE_LABELS: always,
     },
@@ -348,8 +347,8 @@ HINTS: Mapping[str, Mapping[Aspect, Hint]] = {
 
 
 def are_known(rejectors: frozenset[str]) -> bool:
-    """A plugin without registrations is not one of ours (an extender, or an external one), and a pod without
-    rejectors had no node to be refused by: any change may help those.
+    """Whether hints are registered for all these plugins, and there is one. An extender or external plugin has no
+    registrations, and a pod without rejectors found no nodes at all: any change may help those.
     """
     return bool(rejectors) and all(plugin in HINTS for plugin in rejectors)
 

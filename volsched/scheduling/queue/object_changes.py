@@ -1,4 +1,4 @@
-"""What a change of an object means to waiting pods: a few aspects, and most changes have none.
+"""The aspects of an object's change that may matter to waiting pods: most changes have none.
 
 Hints are selected by aspect, so that an irrelevant change such as a heartbeat is known before any pod is examined.
 """
@@ -42,7 +42,7 @@ class Aspect(StrEnum):
     CLAIM_ADDED = "PersistentVolumeClaim/Add"
     CLAIM_CHANGED = "PersistentVolumeClaim/Update"
     CLAIM_LET_GO = "PersistentVolumeClaim/LetGo"
-    """Our own: a claim that named a volume and did not get it is gone."""
+    """Our own: a claim was deleted that named a volume and did not get it."""
     VOLUME_ADDED = "PersistentVolume/Add"
     VOLUME_CHANGED = "PersistentVolume/Update"
     CSINODE_ADDED = "CSINode/Add"
@@ -58,12 +58,12 @@ class Aspect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """An object before and after, both with assumptions; None if it did not, or does not, exist."""
+    """An object before and after a change, both with assumptions; None: it did not, or does not, exist."""
 
     old: Object | None
     new: Object | None
     let_go: bool = False
-    """The object is unchanged, but a binding in flight holds less of it."""
+    """Whether the object is unchanged, but a binding in flight holds less of it."""
 
 
 Aspects = frozenset[Aspect]
@@ -96,7 +96,7 @@ def claim_concerned(change: ObjectChange) -> str | None:
 
 
 def is_placed(pod: Pod | None) -> bool:
-    """On a node and still using room there; a finished pod has left, even if its object remains."""
+    """Whether the pod is on a node and uses room there; a finished pod does not, even if its object remains."""
     return pod is not None and pod.node_name != "" and pod.phase not in TERMINATED
 
 
@@ -120,7 +120,7 @@ def _pod(old: Pod | None, new: Pod | None) -> set[Aspect]:
 
 
 def _gives_seat_up(old: Pod | None, new: Pod | None) -> bool:
-    """It was nominated for a node, and neither is nor will be there."""
+    """Whether the pod was nominated for a node, but is not there and no longer nominated for it."""
     if old is None or not is_nominated(old):
         return False
     return new is None or new.phase in TERMINATED or old.nominated_node != (new.node_name or new.nominated_node)
@@ -173,7 +173,7 @@ def _volume(old: Volume | None, new: Volume | None) -> set[Aspect]:
 
 def _csi_node(old: CSINode | None, new: CSINode | None) -> set[Aspect]:
     if old is None or new is None:
-        # [D] Its limits are gone with it; Kubernetes registers changes only.
+        # [D] A deleted CSINode's limits are gone too; Kubernetes registers changes only.
         return {Aspect.CSINODE_ADDED if old is None else Aspect.CSINODE_DRIVERS}
     aspects = set()
     if old.drivers != new.drivers:
@@ -191,7 +191,7 @@ def _driver(old: CSIDriver | None, _: CSIDriver | None) -> set[Aspect]:
 def _capacity(old: StorageCapacity | None, new: StorageCapacity | None) -> set[Aspect]:
     if old is None or new is None:
         return {Aspect.CAPACITY_ADDED} if old is None else set()
-    # [D] Both: Kubernetes has no pods whose claims must share the total capacity.
+    # [D] Both values count: in Kubernetes, no pod has claims that must share the total capacity.
     grew = _grew(old.limit, new.limit) or _grew(old.capacity, new.capacity)
     return {Aspect.CAPACITY_GREW} if grew else set()
 

@@ -21,9 +21,9 @@ _Group = TypeVar("_Group", bound=Hashable)
 @dataclass(slots=True)
 class Unschedulable:
     _by_rejectors: dict[frozenset[str], dict[str, Entry]] = field(default_factory=dict)
-    """A change that concerns none of a set's plugins skips all its pods at once."""
+    """Lets a change that concerns none of a set's plugins skip all its pods at once."""
     _by_claim: dict[str, dict[str, Entry]] = field(default_factory=dict)
-    """Most changes are of claims and volumes that belong to one pod."""
+    """Pods by claim: most changes are of claims and volumes that belong to one pod."""
 
     def __bool__(self) -> bool:
         return bool(self._by_rejectors)
@@ -93,7 +93,7 @@ class Queue:
 
     @property
     def listens(self) -> bool:
-        """Could a change matter to any pod?"""
+        """Whether a change could matter to any pod."""
         return bool(self._unschedulable) or self._in_flight > 0
 
     def __contains__(self, key: str) -> bool:
@@ -104,7 +104,7 @@ class Queue:
         return None if entry is None else entry.pool
 
     def is_undecided(self, key: str) -> bool:
-        """The pod waits for its turn, and has had none yet."""
+        """Whether the pod waits for its first attempt."""
         entry = self._entries.get(key)
         return (
             entry is not None
@@ -113,7 +113,7 @@ class Queue:
         )
 
     def offer(self, pod: Pod, now: int) -> None:
-        """The pod needs a node: it is new, was changed, or is back from a failed binding."""
+        """Add or update a pod that needs a node: it is new, was changed, or its binding failed."""
         entry = self._entry_of(pod)
         if entry is None:
             # A node has just rejected it; the cause may take a moment to go away.
@@ -127,7 +127,7 @@ class Queue:
             self._change(entry, pod, now)
 
     def planned(self, pod: Pod) -> None:
-        """The pod has an open binding, of ours or of another scheduler."""
+        """Record that the pod has an open binding, of ours or of another scheduler."""
         entry = self._entry_of(pod)
         if entry is None:
             self._entries[pod.key] = Entry(pod, Pool.PLANNED, 0)
@@ -136,7 +136,7 @@ class Queue:
         entry.pod, entry.pool, entry.late = pod, Pool.PLANNED, 0
 
     def forget(self, key: str) -> None:
-        """The pod is gone, bound, or not ours to place."""
+        """Remove a pod that is deleted, bound, or not ours to place."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._leave(entry)
@@ -154,7 +154,7 @@ class Queue:
         return None
 
     def rejected(self, key: str, rejectors: frozenset[str], snapshot: Snapshot, now: int) -> None:
-        """No node accepts the pod. A change during the decision may have altered that."""
+        """Record that no node accepts the pod. Changes during the decision are checked first."""
         entry = self._landed(key)
         if entry is None:
             return
@@ -164,8 +164,8 @@ class Queue:
         self._clear_recorded()
 
     def put_off(self, key: str, waits_for: frozenset[str], snapshot: Snapshot, now: int) -> None:
-        """There is a node, but what the pod would use there is not ready. It waits for these plugins' hints like a
-        rejected pod; as it was not rejected, it goes at once when one comes."""
+        """Record that there is a node, but the pod's volumes there are not ready. The pod waits for these plugins'
+        hints like a rejected pod; as it was not rejected, it is active at once when a hint says yes."""
         entry = self._landed(key)
         if entry is not None:
             entry.errors, entry.late, entry.since, entry.rejectors = 0, 0, now, waits_for
@@ -173,14 +173,14 @@ class Queue:
         self._clear_recorded()
 
     def failed(self, key: str, now: int, *, awaited: bool = True) -> None:
-        """The attempt gave no answer: no hint can help, only a back-off."""
+        """Record that the attempt failed: no hint can help, so the pod backs off."""
         entry = self._landed(key)
         if entry is not None:
             self._fail(entry, now, awaited=awaited)
         self._clear_recorded()
 
     def late(self, key: str, now: int) -> None:
-        """Another writer invalidated the pod's plan: decide again at once, on the new state."""
+        """Record that another writer invalidated the pod's plan: decide again at once, on the new state."""
         entry = self._landed(key)
         if entry is not None:
             entry.late += 1
@@ -192,7 +192,7 @@ class Queue:
         self._clear_recorded()
 
     def returned(self, key: str) -> None:
-        """The pod's outcome is unknown: it keeps its place."""
+        """Return a pod whose outcome is unknown: it keeps its place."""
         entry = self._landed(key)
         if entry is not None:
             self._activate(entry)
@@ -210,7 +210,7 @@ class Queue:
                     self._wait_or_go(entry, now)
 
     def next_due(self) -> int | None:
-        """When a pod is due without any change: 0 for at once, None for never.
+        """The time at which a pod is due without any change: 0 for at once, None for never.
 
         Pods in the unschedulable pool do not count, nor those with the same error twice: they are retried in time,
         but the caller need not wait for it.

@@ -25,7 +25,7 @@ from volsched.scheduling.rules.status import SUCCESS, Code, Failure, Rejection, 
 CSI_LIMIT_PREFIX = "attachable-volumes-csi-"
 INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 NITRO_LIMIT = 25
-# Searched, not matched from the start: the reference's pattern anchors its first alternative only.
+# Used with search, not match: the reference's pattern anchors its first alternative only.
 _NITRO = re.compile(r"^[cmr]5.*|t3|z1d")
 
 
@@ -55,7 +55,7 @@ def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) ->
 
 
 def csi_limits(snapshot: Snapshot, node: Node) -> dict[str, int]:
-    """What the drivers themselves declare for the node; 0 is a real limit, absent is none.
+    """The limits that the drivers themselves declare for the node; 0 is a limit, an absent value is none.
 
     An in-tree plugin whose disks a driver attaches has the driver's limit: they share the slots.
     """
@@ -72,8 +72,8 @@ def attach_budget(snapshot: Snapshot, pod: Pod, node: Node, *, max_in_tree: int 
     """Slots left per limited driver once the pod's bound volumes are attached; negative: they do not fit.
 
     A driver over its limit counts as 0 left, not as negative: it must not exclude a pod that adds nothing to it.
-    Nor does a claim add anything whose new volume another pod awaits here: its slot is added first, because the
-    decision will subtract it.
+    A claim whose new volume another pod awaits on the node takes no further slot: its slot is added here, because
+    the decision will subtract it.
     """
     used = slots_in_use(snapshot, node, besides=pod)
     csi_node = snapshot.csi_nodes.get(node.name)
@@ -114,7 +114,7 @@ def claim_slot(snapshot: Snapshot, claim: Claim) -> AttachId | None:
 
 
 def claimed_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
-    """In the order of the pod's volumes; a claim that does not exist takes no slot."""
+    """The slots of the pod's claims, in the order of its volumes; a missing claim takes no slot."""
     for use in claim_uses(pod):
         claim = snapshot.claim(use.key)
         slot = None if claim is None else claim_slot(snapshot, claim)
@@ -129,7 +129,7 @@ def _attached_slot(snapshot: Snapshot, attachment: VolumeAttachment) -> AttachId
 
 
 def _bound_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
-    """Without unbound claims: the binding decision subtracts each of them when it picks a volume."""
+    """The slots of the pod's disks and bound claims. The decision subtracts those of unbound claims itself."""
     yield from _inline_slots(pod)
     for use in claim_uses(pod):
         claim = snapshot.claim(use.key)
@@ -140,7 +140,7 @@ def _bound_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
 
 
 def _awaited_slots(snapshot: Snapshot, pod: Pod, node: Node) -> Iterator[AttachId]:
-    """Of claims that are promised a new volume on the node."""
+    """The slots of the pod's claims that will get a new volume on the node."""
     for use in claim_uses(pod):
         claim = snapshot.claim(use.key)
         if claim is not None and not claim.volume_name and selected_node(claim, alpha=True) == node.name:

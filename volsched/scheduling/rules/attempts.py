@@ -1,4 +1,4 @@
-"""What is stored of a scheduling attempt, and what the pod's status says about it."""
+"""The stored record of a scheduling attempt, and the pod's status that reports it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from volsched.scheduling.rules.status import Code, Failure, Status, distance
 
 RUNNERS_UP = 3
 REASONS_KEPT = 3
-"""Reasons stored claim by claim. The stored size is bounded, whatever the number of nodes and claims."""
+"""Number of reasons stored with their claims: it bounds the stored size for any number of nodes and claims."""
 CLAIMS_KEPT = 3
 RULES_KEPT = 3
 LONGEST = 120
@@ -24,14 +24,14 @@ PLANNED = "planned"
 UNSCHEDULABLE = "unschedulable"
 ERROR = "error"
 FAILED = "failed"
-"""It was planned, and the binding failed (`binding.rules.failures`)."""
+"""The attempt was planned, and its binding failed (`binding.rules.failures`)."""
 PREFILTER_TAIL = " not found"
 """The reference's suffix if a PreFilter refused the pod: its preemption looks for the state of a later PreFilter,
 and reports that there is none."""
 
 
 def event_of_attempt(pod: Pod, decision: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
-    """Reasons by node set, not by node: five thousand nodes refuse a pod in a handful of ways."""
+    """The event that stores an attempt, with reasons by set of nodes: 5,000 nodes refuse a pod for few reasons."""
     detail: dict[str, Any] = {"message": message_of(decision), "reasons": _reasons(decision)}
     if decision.chosen is not None:
         detail["score"] = decision.chosen.score
@@ -60,12 +60,12 @@ def pod_message(decision: Attempt) -> str:
 
 
 def claims_kept(decision: Attempt) -> str:
-    """The stored details claim by claim, for comparison: the same message may have other details by now."""
+    """The stored details per claim, for comparison: an attempt with the same message may have other details."""
     return canonical([it.get("claims", []) for it in _reasons(decision)])
 
 
 def rejectors_of(decision: Attempt) -> frozenset[str]:
-    """The plugins whose hints may wake the pod; none if there was no node to refuse it."""
+    """The plugins whose hints may wake the pod; empty if there were no nodes."""
     # Attach limits are checked inside the volume decision, but freed slots must wake the pod.
     limited = decision.rejectors and TOO_MANY_VOLUMES in message_of(decision)
     return decision.rejectors | {NODE_VOLUME_LIMITS} if limited else decision.rejectors
@@ -78,7 +78,7 @@ def _outcome(decision: Attempt) -> str:
 
 
 def _reasons(decision: Attempt) -> list[dict[str, Any]]:
-    """The commonest first. One reason may be part of several refusals, but no node gave two of them."""
+    """The reasons, the commonest first. One may be part of several refusals, but each node has one refusal."""
     counts: Counter[str] = Counter()
     named: dict[str, list[str]] = {}
     claims: dict[str, list[dict[str, Any]]] = {}
@@ -98,7 +98,7 @@ def _reasons(decision: Attempt) -> list[dict[str, Any]]:
 
 
 def claim_reasons(verdict: Verdict, reason: str) -> list[dict[str, Any]]:
-    """What is stored of a node's refusal: its claims, what each lacks, and the volume that came nearest."""
+    """The stored form of a node's refusal: its claims, the failures of each, and the nearest volume."""
     entries: list[dict[str, Any]] = []
     for rejection in [it for it in verdict.status.rejections if it.reason == reason][:CLAIMS_KEPT]:
         entry: dict[str, Any] = {"claim": rejection.claim, "node": verdict.node}
@@ -112,7 +112,7 @@ def claim_reasons(verdict: Verdict, reason: str) -> list[dict[str, Any]]:
 
 
 def _nearest(verdicts: Iterable[Verdict]) -> dict[Status, Verdict]:
-    """Of each refusal, the node that comes nearest to fitting the pod."""
+    """For each refusal, the node that comes nearest to fitting the pod."""
     nearest: dict[Status, Verdict] = {}
     for verdict in verdicts:
         known = nearest.get(verdict.status)
@@ -138,7 +138,7 @@ UNSCHEDULABLE_REASON = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 SCHEDULING_GATED = "SchedulingGated"
 FAILED_SCHEDULING = "FailedScheduling"
-"""Reason of the event that goes with the condition."""
+"""The reason of the event that accompanies the condition."""
 SCHEDULED = "Scheduled"
 COMPONENT = SCHEDULER
 Conditions = list[dict[str, Any]]
@@ -203,7 +203,7 @@ def scheduled_message(plan: Mapping[str, Any]) -> str:
 
 
 def scheduled_stream(pod: str, binding: str) -> str:
-    """One per binding, so that its existence need not be checked."""
+    """The event's stream: one per binding, so that its existence need not be checked."""
     return f"notice/{pod}.{binding}"
 
 

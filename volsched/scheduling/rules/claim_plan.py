@@ -23,7 +23,7 @@ from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, TOO_MANY_VOLUME
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import Failure, Rejection, Rule
 
-# Why claims could not be served on a node, in terms that a user can act on.
+# The reasons why claims cannot be served on a node, in terms that a user can act on.
 
 
 def committed_elsewhere(claim: Claim, selected: str | None, node: Node) -> Rejection:
@@ -34,7 +34,7 @@ def committed_elsewhere(claim: Claim, selected: str | None, node: Node) -> Rejec
 def unserved(place: NodeStorage, first: Rejection, plan: Plan, slots: Mapping[str, int]) -> tuple[Rejection, ...]:
     """Every claim that has neither a volume nor a way to provision one, the deciding one first.
 
-    `slots`: what is left of the attach slots after the volumes of the plan.
+    `slots`: the attach slots left after the volumes of the plan.
     """
     rejections = [_with_misses(place, first, plan, slots)]
     for claim in (claim for claim, volume in plan if volume is None and claim.key != first.claim):
@@ -45,7 +45,7 @@ def unserved(place: NodeStorage, first: Rejection, plan: Plan, slots: Mapping[st
 
 
 def _with_misses(place: NodeStorage, rejection: Rejection, plan: Plan, slots: Mapping[str, int]) -> Rejection:
-    """Name the nearest volumes, of any class; a claim that one of them names can use no other."""
+    """Add the nearest volumes, of any class; a claim that a volume names can use no other."""
     claim = next((claim for claim, volume in plan if claim.key == rejection.claim and volume is None), None)
     if claim is None:
         return rejection
@@ -60,7 +60,7 @@ def _with_misses(place: NodeStorage, rejection: Rejection, plan: Plan, slots: Ma
 
 
 def overdrawn(place: NodeStorage, driver: str, using: Sequence[Claim]) -> Rejection:
-    """More volumes of the driver than the node can attach; `using`: claims with a volume, bound ones first."""
+    """The rejection for too many volumes of a driver. `using`: the claims with a volume, bound ones first."""
     volumes = ((claim.key, place.snapshot.volume(claim.volume_name)) for claim in using)
     mine = [key for key, volume in volumes if volume and (at := attach_id(volume)) and at.driver == driver]
     left = place.slots[driver]
@@ -76,9 +76,9 @@ def overdrawn(place: NodeStorage, driver: str, using: Sequence[Claim]) -> Reject
 # several claims share does not fit into a flow. So the flow is solved as a relaxation, best first, and branched
 # if the claims to provision cannot all be provisioned: one of them must then get a volume.
 
-# Branches before giving up: reached by pods with a dozen claims or more of which almost, but not quite, enough
-# can be provisioned (measured: 2.4 s a node for 12 claims). Giving up refuses the node; it never books anything
-# twice.
+# Maximum number of branches: reached by pods with a dozen claims or more if slightly too few of them can be
+# provisioned (measured: 2.4 s per node for 12 claims). At the limit the node is refused; nothing is ever
+# double-booked.
 SEARCH_LIMIT = 250
 
 
@@ -88,7 +88,7 @@ class Option:
 
     volume: Volume | None
     driver: str | None
-    """The driver whose attach slot it takes, if any."""
+    """The driver whose attach slot the volume takes, if any."""
 
 
 Choices = tuple[Option, ...]
@@ -131,8 +131,8 @@ def best_assignment(
         chosen = [claim for claim, option in enumerate(choices) if option.volume is None]
         if can_provision(chosen):
             return choices
-        # Disjoint branches, so that no set of claims is tried twice: the first of them served, or that one
-        # provisioned and the second served, and so on.
+        # Disjoint branches, so that no set of claims is tried twice: the first claim gets a volume, or it is
+        # provisioned and the second gets a volume, and so on.
         for claim in (claim for claim in chosen if claim not in provisioned):
             enqueue(provisioned, served | {claim})
             provisioned |= {claim}
@@ -144,7 +144,7 @@ def _is_allowed(option: Option, claim: int, provisioned: frozenset[int], served:
 
 
 def _worth_trying(options: Sequence[Option], *, claims: int) -> list[Option]:
-    """Of each driver's volumes only the first few: the other claims can take at most `claims - 1` of them."""
+    """The first few volumes of each driver: the other claims can take at most `claims - 1` of them."""
     by_driver: dict[str | None, list[Option]] = {}
     kept = [option for option in options if option.volume is None]
     for option in options:
@@ -228,7 +228,7 @@ class Network:
             self.add(start, end, room=room, cost=0)
 
     def send(self, source: object, sink: object, units: int) -> int | None:
-        """The least cost of sending so many units to the sink, or None if they do not all get there."""
+        """The least cost of sending all units to the sink, or None if the capacity is too small."""
         total = 0
         for _ in range(units):
             path = self._shortest(self._number(source), self._number(sink))
@@ -297,7 +297,7 @@ class ServedClaims:
     bindings: tuple[StaticBinding, ...] = ()
     provisions: tuple[PlannedVolume, ...] = ()
     rejections: tuple[Rejection, ...] = ()
-    """Why not all claims can be served, the deciding one first; bindings found are kept, provisions not."""
+    """The claims that cannot be served, the deciding one first. Bindings found are kept, provisions are not."""
 
 
 def serve_claims(
@@ -314,7 +314,7 @@ def serve_claims(
     to_match = in_serving_order(claims.delayed, profile)
     plan = _greedy(place, to_match)
     served = _completed(place, claims.bound, committed, plan)
-    # If no claim found a volume while all were free, no other order finds one.
+    # If no claim found a volume while all were free, no other order will find one.
     if profile.exact_matching and served.bindings and (served.rejections or len(served.bindings) < len(plan)):
         better = _exact(place, to_match, committed)
         served = served if better is None else _completed(place, claims.bound, committed, better)
@@ -322,7 +322,7 @@ def serve_claims(
 
 
 def in_serving_order(claims: Sequence[Claim], profile: Profile) -> list[Claim]:
-    """The claims that look for a volume, as they are served one after the other."""
+    """The claims that look for a volume, in the order in which they are served."""
     alpha = profile.reads_alpha_annotations
     waiting = [claim for claim in claims if selected_node(claim, alpha=alpha) is None]
     waiting.sort(key=lambda claim: claim.size.nano, reverse=profile.largest_claim_first)
@@ -330,7 +330,7 @@ def in_serving_order(claims: Sequence[Claim], profile: Profile) -> list[Claim]:
 
 
 def _completed(place: NodeStorage, bound: Sequence[Claim], committed: Sequence[Claim], plan: Plan) -> ServedClaims:
-    """The plan with provisions for claims without a volume, or why there is none."""
+    """The plan with provisions for claims without a volume, or the rejections."""
     bindings = _bindings(plan)
     unmatched = [claim for claim, volume in plan if volume is None]
     left = slots_after(place.slots, [binding.volume for binding in bindings])

@@ -21,7 +21,7 @@ from volsched.scheduling.rules.profile import PROFILES, VOLSCHED, Profile, Scori
 BIND_TIMEOUT_SECONDS = 600
 CAPACITY_HOLD_SECONDS = 120
 GONE_NODE_SECONDS = 900
-"""Provisioners have no common time-out; most give up after fifteen tries, within this time."""
+"""Provisioners have no common time-out; most give up after fifteen retries, within this time."""
 MOST_WEIGHT = 1000
 MOST_SECONDS = 7 * 24 * 3600
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
@@ -90,18 +90,18 @@ class Configuration:
     """The profile to schedule with."""
     bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
     waits: QueueWaits = USUAL
-    """Of pods in the queue."""
+    """The waiting times of pods in the queue."""
     capacity_hold_seconds: int = CAPACITY_HOLD_SECONDS
-    """How long room is held that a driver should have published as used."""
+    """How long room stays reserved that a driver should have published as used."""
     gone_node_seconds: int = GONE_NODE_SECONDS
-    """On a foreign cluster: how long a provisioner may work for a node that is gone."""
+    """On a foreign cluster: how long a provisioner may work for a deleted node."""
 
 
 DEFAULT = Configuration()
 
 
 def configure(document: Any, *, find: Callable[[str], Plugin | None]) -> Configuration:
-    """`find` returns the plugin that is installed under a name, or None."""
+    """Validate a document. `find` returns the plugin that is installed under a name, or None."""
     settings = _read(document)
     problems: list[str] = []
     profiles = dict(PROFILES)
@@ -184,7 +184,7 @@ def _with_volume_rules(base: Profile, given: ProfileSettings) -> Profile:
 def _placed(
     chosen: Mapping[str, Enabled], places: Mapping[str, Place], built_in: tuple[Enabled, ...], place: Place
 ) -> Iterator[Enabled]:
-    """Ours in the reference's order, then external ones in the order of the document."""
+    """The plugins of one place: ours in the reference's order, then external ones in the document's order."""
     yield from (chosen[it.plugin.name] for it in built_in if it.plugin.name in chosen)
     yield from (it for name, it in chosen.items() if name not in _BUILT_IN and places[name] == place)
 
@@ -195,7 +195,7 @@ def _enabled_plugin(name: str, find: Callable[[str], Plugin | None]) -> Enabled 
 
 
 def _is_installed(name: str, find: Callable[[str], Plugin | None]) -> bool:
-    """A plugin that is installed but cannot be loaded may still be disabled."""
+    """Whether a plugin is installed; one that cannot be loaded counts, so that it can be disabled."""
     try:
         return find(name) is not None
     except ConfigurationError:

@@ -34,7 +34,7 @@ NODE_VOLUME_LIMITS = "NodeVolumeLimits"
 VOLUME_BINDING = "VolumeBinding"
 VOLUME_ZONE = "VolumeZone"
 EXAMPLES = 5
-"""Nodes that are named for each refusal; the others are counted."""
+"""Number of nodes named for each refusal; the others are only counted."""
 NO_NODES = Status(Code.UNRESOLVABLE, (NO_NODES_AT_ALL,))
 TURNED_AWAY = Status(Code.UNSCHEDULABLE, (PREVIOUSLY_REJECTED,))
 
@@ -53,7 +53,7 @@ class Verdict:
     plugin: str = ""
     """The plugin that refuses the node."""
     scores: Mapping[str, int] = field(default_factory=dict)
-    """By plugin, 0..100 and unweighted, without zeros."""
+    """The scores by plugin, 0..100 and unweighted, without zeros."""
 
 
 class RunnerUp(NamedTuple):
@@ -64,7 +64,7 @@ class RunnerUp(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class Attempt:
     status: Status
-    """Success with a chosen node; otherwise why no node fits."""
+    """Success with a chosen node; otherwise the reasons why no node fits."""
     claims: PodClaims
     verdicts: tuple[Verdict, ...] = ()
     """In node-name order; empty if the pod was refused before any node was checked."""
@@ -167,7 +167,7 @@ def volume_verdict(
     return Verdict(node.name, status, answer, volumes * profile.volume_weight, scores=scores)
 
 
-# --- before any node is looked at -----------------------------------------------------------------------
+# --- before any node is checked -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class NodeRefusal:
 
 
 def prepare(plugins: Iterable[Enabled], snapshot: Snapshot, pod: Pod) -> tuple[list[Ready], NodeRefusal | None]:
-    """PreFilter: those that do not skip the pod, up to the first that refuses it."""
+    """PreFilter: the plugins that do not skip the pod, up to the first that refuses it."""
     ready: list[Ready] = []
     for enabled in plugins:
         status, prepared = enabled.plugin.prefilter(snapshot, pod)
@@ -208,12 +208,12 @@ def _prepare_volumes(
 
 
 def without_nodes() -> Attempt:
-    """There are no nodes at all: nothing is checked, and any change may help the pod."""
+    """The attempt if there are no nodes: nothing is checked, and any change may help the pod."""
     return Attempt(status=NO_NODES, claims=PodClaims())
 
 
 def refused_pod(refusal: NodeRefusal, claims: PodClaims, nodes: int) -> Attempt:
-    """No node was checked. An error is no plugin's refusal: the pod is retried soon."""
+    """The attempt if the pod was refused before any node. An error is not a refusal: the pod is retried soon."""
     if refusal.status.code is Code.ERROR:
         return Attempt(status=refusal.status, claims=claims)
     why = ", ".join(refusal.status.reasons)
@@ -253,9 +253,9 @@ class _Judging:
         return Verdict(node.name, status, answer, plugin=plugin)
 
     def scored(self, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-        """With the totals of those that passed."""
+        """The verdicts, with totals for the nodes that passed."""
         plugins = [*self.before, *self.after]
-        # Whatever volumes they have: volumes must not affect the normalisation of other scores.
+        # Independent of their volumes, which must not affect the normalisation of other scores.
         compared = [node for node in self.snapshot.nodes.values() if self._is_compared(node)] if plugins else []
         scores: dict[str, dict[str, int]] = {node.name: {} for node in compared}
         for ready in plugins:
@@ -337,7 +337,7 @@ def ties_of(pod: Pod, profile: Profile) -> str:
 
 
 def no_node(refused: Mapping[Status, int], nodes: int) -> Status:
-    """Why no node fits: every reason with its number of nodes."""
+    """The status if no node fits: every reason with its number of nodes."""
     counts: Counter[str] = Counter()
     for status, count in refused.items():
         for reason in status.reasons:

@@ -69,7 +69,7 @@ def migrated_plugins(csi_node: CSINode | None) -> Iterator[InTreePlugin]:
 
 
 def csi_attached_plugins(csi_node: CSINode | None) -> list[InTreePlugin]:
-    """The in-tree plugins whose disks a CSI driver attaches on this node: it is installed, or reported to be."""
+    """The in-tree plugins whose disks a CSI driver attaches here: it is installed, or the node reports it."""
     if csi_node is None:
         return []
     installed = {driver.name for driver in csi_node.drivers}
@@ -78,8 +78,8 @@ def csi_attached_plugins(csi_node: CSINode | None) -> list[InTreePlugin]:
 
 
 def slots_by_driver(slots: Iterable[AttachId], csi_node: CSINode | None) -> Counter[str]:
-    """How many slots of the node each driver needs. A plugin and the CSI driver that attaches its disks share
-    theirs, so both get the sum."""
+    """The number of slots that each driver needs. A plugin and the CSI driver that attaches its disks share their
+    slots, so both get the sum."""
     counted = Counter(slot.driver for slot in slots)
     for plugin in csi_attached_plugins(csi_node):
         together = counted[plugin.name] + counted[plugin.csi_driver]
@@ -95,7 +95,7 @@ def slots_by_driver(slots: Iterable[AttachId], csi_node: CSINode | None) -> Coun
 # Where a volume or its affinity has both labels, the first one found here is its zone label.
 ZONE_LABELS = (ZONE, LEGACY_ZONE)
 GCE_PD = "gcePersistentDisk"
-# Portworx migrates as well, but has no zones: its affinity stays as it is.
+# Portworx migrates as well, but has no zones: its affinity is unchanged.
 CSI_ZONE_KEYS: Mapping[str, str] = {
     "awsElasticBlockStore": "topology.ebs.csi.aws.com/zone",
     GCE_PD: "topology.gke.io/zone",

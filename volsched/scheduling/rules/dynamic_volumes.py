@@ -1,4 +1,4 @@
-"""Whether volumes can be provisioned for claims on a node, and the room that is promised already."""
+"""Provisioning volumes for claims on a node: whether it is possible, and the room that is promised already."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +25,10 @@ from volsched.scheduling.rules.reasons import (
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import AttemptError, Failure, Rejection, Rule
 
-# One node with everything that serving a claim there depends on, shared by serving and explaining.
+# One node with all the inputs of serving a claim there, shared by serving and explaining.
 
 Plan = list[tuple[Claim, Volume | None]]
-"""In serving order, the volume for each claim; None = to be provisioned."""
+"""The volume for each claim, in serving order; None: to be provisioned."""
 
 
 # Not frozen, though never modified: created for every node, in a third of the time of a frozen one.
@@ -59,7 +59,7 @@ class NodeStorage:
 
 
 def slots_after(slots: Mapping[str, int], volumes: Iterable[Volume]) -> Mapping[str, int]:
-    """What is left of the attach slots once these volumes are attached; negative: they do not fit."""
+    """The attach slots left once these volumes are attached; negative: they do not fit."""
     if not slots:
         return slots
     left = dict(slots)
@@ -73,7 +73,7 @@ def slots_after(slots: Mapping[str, int], volumes: Iterable[Volume]) -> Mapping[
 # Room promised to a claim without a pod: written on the claim itself, as no binding holds it.
 #
 # The promise names the claim's selected node, and counts only while the claim keeps that node: a provisioner
-# that gives up removes the node from the claim, which frees the room.
+# that gives up removes the node from the claim, which releases the room.
 
 PROMISED_ROOM = "volsched.io/promised-room"
 
@@ -85,12 +85,12 @@ class PromisedCapacity(NamedTuple):
 
 
 def written_room(node: str, room: PromisedCapacity) -> dict[str, str]:
-    """As annotations of the claim, beside the selected node."""
+    """The promise as annotations of the claim, beside the selected node."""
     return {PROMISED_ROOM: orjson.dumps({"node": node, "capacity": room.capacity, "bytes": room.bytes}).decode()}
 
 
 def promised_room(annotations: Mapping[str, str]) -> PromisedCapacity | None:
-    """The promise in the annotation; users may write anything there, and an invalid one counts as none."""
+    """The promise in the annotations; users may write anything there, and an invalid one counts as none."""
     text = annotations.get(PROMISED_ROOM)
     if text is None:
         return None
@@ -105,7 +105,7 @@ def promised_room(annotations: Mapping[str, str]) -> PromisedCapacity | None:
 
 
 def selected_by_others(annotations: Mapping[str, str]) -> str | None:
-    """The node that another scheduler chose for the claim; no binding of ours holds the room."""
+    """The node that another scheduler chose for the claim; none of our bindings holds the room."""
     return None if {BINDING_STAMP, PROMISED_ROOM} & annotations.keys() else annotations.get(SELECTED_NODE)
 
 
@@ -123,7 +123,7 @@ def room_of_others(snapshot: Snapshot, claim: Claim, profile: Profile) -> Promis
 # `joint_capacity` the claims of a pod are placed on capacity objects together, besides what in-flight bindings
 # have reserved.
 
-# How many placements of claims on overlapping capacity objects are tried before the node counts as full.
+# Maximum number of placements on overlapping capacity objects to try; then the node counts as full.
 SEARCH_LIMIT = 10_000
 
 
@@ -256,12 +256,12 @@ class _Room:
 
     snapshot: Snapshot
     own: Mapping[str, int]
-    """Of the reserved bytes, those promised to the claims themselves."""
+    """The part of the reserved bytes that is promised to the claims themselves."""
     taken: dict[str, int] = field(default_factory=dict)
     tries: int = 0
 
     def free_bytes(self, capacity: StorageCapacity) -> int | None:
-        """None if the driver publishes only a largest volume size: then the total is unknown."""
+        """The bytes left; None: unknown, because the driver publishes only a largest volume size."""
         if capacity.capacity is None:
             return None
         total = max(capacity.capacity.value(), capacity.limit.value() if capacity.limit else 0)

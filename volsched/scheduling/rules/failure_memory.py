@@ -39,10 +39,10 @@ FIRST_PAUSE = 60 * SECOND
 """Longer than a pod backs off after its first failures, so that nothing expires between two of them."""
 LONGEST_PAUSE = 3_600 * SECOND
 KEPT = 6 * LONGEST_PAUSE
-"""Older failures do not count: bindings that time out one after the other take that long on many nodes."""
+"""Older failures do not count. Bindings that time out one after the other on many nodes take this long."""
 DOMAIN_PAUSE = 60 * SECOND
 MOST = 256
-"""Failures kept per pod: the last ones."""
+"""Maximum number of failures kept per pod, the latest ones."""
 
 Domain = tuple[tuple[str, str | None], ...]
 """Labels, each with the value that all nodes of the domain have; None: they lack the label."""
@@ -53,23 +53,23 @@ class RememberedFailure(NamedTuple):
     binding: str
     node: str
     refused: tuple[tuple[str, str], ...] = ()
-    """Claims, with their uids, for which no volume was created."""
+    """The claims, with their uids, for which no volume was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demerits:
-    """What counts against nodes in the decision about one pod."""
+    """The demerits of nodes in the decision about one pod."""
 
     nodes: Mapping[str, int] = field(default_factory=dict)
-    """How often the pod failed there."""
+    """How often the pod failed, by node."""
     domains: frozenset[Domain] = frozenset()
-    """Where volumes of a class that the pod needs as well were refused."""
+    """The domains where volumes of a class that the pod needs were refused."""
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.domains)
 
     def of(self, node: Node) -> int:
-        """Nodes with fewer rank before those with more, whatever their scores."""
+        """The node's demerits. Nodes with fewer rank before those with more, whatever their scores."""
         near = any(_is_within(node, domain) for domain in self.domains)
         return 2 * self.nodes.get(node.name, 0) + near
 
@@ -82,7 +82,7 @@ class Failures:
     """The failures that may still count, as of some position of the log."""
 
     _by_pod: dict[str, list[RememberedFailure]] = field(default_factory=dict)
-    """By the pod's uid, in the order of time."""
+    """The failures by pod uid, the oldest first."""
     _refusals: list[RememberedFailure] = field(default_factory=list)
 
     def note(self, binding: str, state: State) -> None:
@@ -102,21 +102,21 @@ class Failures:
         self._forget(at)
 
     def of_pod(self, uid: str, now: int) -> Mapping[str, int]:
-        """Node → how often the pod failed there, as far as remembered now."""
+        """Node → number of remembered failures of the pod there."""
         recent = [it for it in self._by_pod.get(uid, ()) if it.at > now - KEPT]
         if not recent or now >= recent[-1].at + pause_after(len(recent)):
             return {}
         return Counter(it.node for it in recent)
 
     def refusals(self, now: int) -> Iterator[RememberedFailure]:
-        """Failures in which a provisioner recently created no volume."""
+        """Recent failures in which a provisioner created no volume."""
         return (it for it in reversed(self._refusals) if it.at > now - DOMAIN_PAUSE)
 
     def __bool__(self) -> bool:
         return bool(self._by_pod)
 
     def _forget(self, now: int) -> None:
-        """Remove what is too old at the time of this failure."""
+        """Remove expired failures."""
         while self._refusals and self._refusals[0].at <= now - DOMAIN_PAUSE:
             del self._refusals[0]
         while self._by_pod and next(iter(self._by_pod.values()))[-1].at <= now - KEPT:
@@ -124,19 +124,19 @@ class Failures:
 
 
 def is_failure(state: BindingState) -> bool:
-    """It was rolled back, and not because a reservation expired or was lost."""
+    """Whether a binding was rolled back for another reason than an expired or lost reservation."""
     reason = state.reason or ""
     let_go = reason == RESERVATION_EXPIRED or reason.startswith(RESERVATION_LOST)
     return state.state == Phase.ROLLED_BACK and not let_go
 
 
 def pause_after(failures: int) -> int:
-    """How long after the last of so many failures they are remembered."""
+    """How long that many failures are remembered after the last of them."""
     return min(FIRST_PAUSE << (failures - 1), LONGEST_PAUSE)
 
 
 def demerits(failures: Failures, snapshot: Snapshot, pod: Pod, *, profile: Profile, now: int) -> Demerits:
-    """The demerits in a decision about the pod at this time: one answer for all deciders."""
+    """The demerits in a decision about the pod at this time, the same for all deciders."""
     if not failures or not profile.remembers_failures:
         return NO_DEMERITS
     nodes = failures.of_pod(pod.meta.uid, now)
@@ -161,13 +161,13 @@ def _refusing_domains(failures: Failures, snapshot: Snapshot, pod: Pod, now: int
 
 
 def _classes_wanted(snapshot: Snapshot, pod: Pod) -> set[str]:
-    """Of the pod's claims that have no volume yet."""
+    """The classes of the pod's claims that have no volume yet."""
     claims = (snapshot.claim(use.key) for use in claim_uses(pod))
     return {claim.class_name for claim in claims if claim is not None and not is_fully_bound(claim)}
 
 
 def _domain_of(snapshot: Snapshot, node: Node, class_name: str) -> Domain:
-    """By the keys that the class's driver has for the node; by zone and region if it names none."""
+    """The node's labels with the topology keys of the class's driver; zone and region if it has no keys."""
     storage_class, csi_node = snapshot.classes.get(class_name), snapshot.csi_nodes.get(node.name)
     drivers = () if csi_node is None or storage_class is None else csi_node.drivers
     keys = next((it.topology_keys for it in drivers if storage_class and it.name == storage_class.provisioner), ())
@@ -179,7 +179,7 @@ def _is_within(node: Node, domain: Domain) -> bool:
 
 
 def _is_refused(leg: LegState, state: BindingState) -> bool:
-    """A provisioner refused, or did not answer within the binding's time."""
+    """Whether a provisioner refused, or did not answer before the binding's deadline."""
     if not leg.dynamic or not leg.owner:
         return False
     if (leg.reason or "").startswith(REFUSED):
@@ -203,8 +203,8 @@ def nodes_to_avoid(
 ) -> frozenset[str]:
     """The nodes that rejected the pod after `since` (RFC 3339, so that text compares as time does).
 
-    A node that has changed, or whose list of drivers has, after the rejection may decide differently. One created
-    after that is another node, whatever its name.
+    If a node or its list of drivers changed after the rejection, it may decide differently. A node created after
+    the rejection is another node, even under the same name.
 
     `changed_at`: the position at which a node last changed in a way that decisions read. A caller that has not
     followed the log does not know, and every write counts as a change, heartbeats too.
@@ -245,9 +245,9 @@ _OUT_OF = "OutOf"
 def rejected_by_kubelet(pod: Mapping[str, Any]) -> tuple[str, str] | None:
     """The node whose kubelet refused to run the pod, and when it got the pod (RFC 3339); else None.
 
-    A real cluster takes no pod off its node: it stays Failed, and its owner creates another. So what is remembered
-    is the node, for every pod: its kubelet knows of something that the rules of a decision do not see. The
-    kubelet gives no time of its own, and rejects pods as soon as it gets them.
+    A real cluster never moves a pod off its node: it stays Failed, and its owner creates another. So the node is
+    remembered, for every pod: its kubelet knows something that the rules of a decision do not see. The kubelet
+    reports no time, but it rejects pods as soon as it gets them.
     """
     pod_status, node = status(pod), spec(pod).get("nodeName")
     reason = str(pod_status.get("reason") or "")

@@ -40,7 +40,7 @@ class Search:
     """Drivers with no attach slot left on the node."""
     enforce_match_fields: bool = False
     unseen: bool = False
-    """Volumes that no controller has synced yet are accepted as what it will make of them."""
+    """Accept volumes that no controller has synced yet: it will make them Available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Matches:
 
     @property
     def best(self) -> Volume | None:
-        """The smallest that fits; ties go to the smallest name."""
+        """The smallest volume that fits; ties go to the smallest name."""
         return min(self.volumes, key=lambda volume: (volume.size.nano, volume.name), default=None)
 
 
@@ -84,7 +84,7 @@ def find_matching_volume(search: Search, volumes: Iterable[Volume]) -> Volume | 
 
 
 def best_of(search: Search, supply: Supply) -> Volume | None:
-    """The one that names the claim, or the smallest free one that fits; ties go to the smallest name."""
+    """The volume that names the claim, or the smallest free one that fits; ties go to the smallest name."""
     check_selector(search.claim)
     pinned = matching_volumes(search, supply.claimed) if supply.claimed else NO_MATCHES
     if pinned.pinned:
@@ -173,13 +173,13 @@ def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
 
 
 def is_unseen(volume: Volume) -> bool:
-    """No PV controller has synced it yet. As it names no claim, it will certainly be Available."""
+    """Whether no PV controller has synced the volume yet. As it names no claim, it will become Available."""
     return volume.claim_ref is None and volume.phase in NOT_LOOKED_AT
 
 
 def is_named_by(volume: Volume, claim: Claim) -> bool:
-    """The claim names the volume, and only waits for the PV controller to bind it. A named volume is not searched
-    for, so neither selector nor phase is checked."""
+    """Whether the claim names the volume, and only waits for the PV controller to bind it. A named volume is not
+    searched for, so neither selector nor phase is checked."""
     settled = volume.claim_ref is not None or BIND_COMPLETED in claim.meta.annotations
     if settled or claim.volume_name != volume.name:
         return False
@@ -188,7 +188,7 @@ def is_named_by(volume: Volume, claim: Claim) -> bool:
 
 
 def is_given_to(volume: Volume, claim: Claim) -> bool:
-    """The volume was given to exactly this claim, whose own update is in flight."""
+    """Whether the volume was given to exactly this claim, whose own update is in flight."""
     ref = volume.claim_ref
     if ref is None or ref.uid != claim.meta.uid or not is_bound_to(volume, claim):
         return False
@@ -211,7 +211,7 @@ def nearest_misses(search: Search, volumes: Iterable[Volume]) -> tuple[Miss, ...
 
 
 def describe(rule: Rule, search: Search, volume: Volume) -> Failure:
-    """What the rule wanted of the volume and what it found, for users."""
+    """The value that the rule wanted of the volume and the one it found, for users."""
     claim = search.claim
     match rule:
         case Rule.NOT_TAKEN:

@@ -1,7 +1,7 @@
-"""Nominated pods: what a scheduler is about to place counts as placed, whichever scheduler it is.
+"""Nominated pods: a pod that any scheduler is about to place counts as placed.
 
 kube-scheduler nominates a pod while it binds the pod's volumes, and after a preemption. A decision that ignored
-those pods would give their resources and attach slots away, and the kubelet would reject whoever comes second.
+those pods would give away their resources and attach slots, and the kubelet would reject the second pod.
 Only pods of the same or a higher priority count: the others give way. Labels and affinity do not count, because
 the pod may still be placed elsewhere.
 """

@@ -1,4 +1,4 @@
-"""A pod's claims: which it uses, in what state each is, and what that means for the pod."""
+"""A pod's claims: which it uses, the state of each, and the consequences for the pod."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ class ClaimUse(NamedTuple):
     namespace: str
     name: str
     ephemeral: bool
-    """The claim is created from a template in the pod, and must be owned by the pod."""
+    """Whether the claim is created from a template in the pod, and must be owned by the pod."""
 
     @property
     def key(self) -> str:
@@ -35,13 +35,13 @@ class ClaimUse(NamedTuple):
 # Not frozen, though never modified: created for every decision, in a third of the time of a frozen one.
 @dataclass(slots=True, kw_only=True)
 class PodClaims:
-    """A pod's claims split by what is left to do, in the order of the pod's volumes."""
+    """A pod's claims split by the work left to do, in the order of the pod's volumes."""
 
     bound: tuple[Claim, ...] = ()
     delayed: tuple[Claim, ...] = ()
     immediate: tuple[Claim, ...] = ()
     candidates: Mapping[str, tuple[Volume, ...]] = field(default_factory=dict)
-    """Per class of the delayed claims, its volumes in name order: one view for the whole cycle."""
+    """The volumes per class of the delayed claims, in name order: one view for the whole cycle."""
 
 
 def claim_uses(pod: Pod) -> list[ClaimUse]:
@@ -56,12 +56,12 @@ def claim_uses(pod: Pod) -> list[ClaimUse]:
 
 
 def is_fully_bound(claim: Claim) -> bool:
-    """The phase is deliberately not consulted."""
+    """Whether the claim names a volume and is marked as bound; its phase is deliberately ignored."""
     return claim.volume_name != "" and BIND_COMPLETED in claim.meta.annotations
 
 
 def is_delay_binding(snapshot: Snapshot, claim: Claim) -> bool:
-    """A claim without a class, or whose class is gone, is not delayed."""
+    """Whether the claim's class delays binding; a claim without a class, or with a deleted one, is not delayed."""
     storage_class = snapshot.classes.get(claim.class_name) if claim.class_name else None
     if storage_class is None:
         return False
@@ -71,7 +71,7 @@ def is_delay_binding(snapshot: Snapshot, claim: Claim) -> bool:
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """The class for claims that name none: of the default classes the newest, then the smallest name."""
+    """The class for claims that name none: the newest default class, ties by the smallest name."""
     marked = [
         held for held in classes if any(held.meta.annotations.get(key) == "true" for key in DEFAULT_CLASS_KEYS)
     ]
@@ -84,7 +84,7 @@ def _name(storage_class: StorageClass) -> str:
 
 
 def with_default_classes(snapshot: Snapshot) -> Snapshot:
-    """As after admission: unbound claims that name no class get the default one, if there is one."""
+    """The snapshot as after admission: unbound claims that name no class get the default class, if any."""
     default = default_class(snapshot.classes.values())
     if default is None:
         return snapshot
@@ -125,7 +125,7 @@ def classify_claims(
         elif is_delay_binding(snapshot, claim) and claim.volume_name == "":
             delayed.append(claim)
         else:
-            # Pre-bound by the user or half-done: the PV controller must finish it, whatever the class says.
+            # Pre-bound by the user or half bound: the PV controller must finish it, whatever the class says.
             immediate.append(claim)
     classes = dict.fromkeys([claim.class_name for claim in delayed])
     candidates = {name: snapshot.volumes_of_class(name) for name in classes}
@@ -133,7 +133,7 @@ def classify_claims(
 
 
 def selected_node(claim: Claim, *, alpha: bool) -> str | None:
-    """Presence counts: an empty value still commits the claim (to no node). `alpha`: under its alpha names too."""
+    """The claim's selected node; an empty value still commits it (to no node). `alpha`: read alpha names too."""
     key = selection_key(claim.meta.annotations) if alpha else SELECTED_NODE
     return claim.meta.annotations.get(key)
 
@@ -141,8 +141,8 @@ def selected_node(claim: Claim, *, alpha: bool) -> str | None:
 def selection_key(annotations: Mapping[str, str]) -> str:
     """The annotation that names the node for which a volume is provisioned: the stable one, or an alpha one.
 
-    Once we have written to the claim only the stable one counts: provisioners that give up a node remove that one,
-    and do not know the others.
+    Once we have written to the claim only the stable one counts: provisioners that give up a node remove only the
+    stable one.
     """
     if SELECTED_NODE in annotations or BINDING_STAMP in annotations:
         return SELECTED_NODE

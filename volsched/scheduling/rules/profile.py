@@ -55,7 +55,7 @@ def shape_problem(shape: Sequence[ShapePoint]) -> str | None:
 class Profile:
     name: str
     claims_count_once: bool
-    """A claim mounted by two volumes of a pod is one claim."""
+    """Count a claim mounted by two volumes of a pod once."""
     largest_claim_first: bool
     """Order of the greedy search; `largest-first` is descending, the reference ascends."""
     exact_matching: bool
@@ -67,25 +67,25 @@ class Profile:
     enforce_match_fields: bool
     """Evaluate matchFields of a volume's node affinity against the node's name."""
     reads_alpha_annotations: bool
-    """A claim's selected node counts under its alpha names too."""
+    """Read a claim's selected node under its alpha names too."""
     writes_alpha_annotations: bool
-    """It is written under them as well, for provisioners that read nothing else."""
+    """Write the selected node under its alpha names too, for provisioners that read nothing else."""
     checks_rollback: bool
-    """A claim that is being rolled back holds its pod up."""
+    """Hold back the pod of a claim that is being rolled back."""
     releases_foreign_volumes: bool
     """Request rollback also of claims whose volumes another provisioner created and would delete."""
     rechecks_bound_claims: bool
     """Check the volumes of claims that became bound during the cycle once more when reserving."""
     counts_in_flight: bool
-    """A claim that was given a volume counts as bound to it, for every pod, before the claim itself is updated."""
+    """Count a claim that was given a volume as bound to it, for every pod, before the claim itself is updated."""
     takes_unseen: bool
-    """A free volume that no PV controller has synced yet counts as Available, which it will be."""
+    """Count a free volume that no PV controller has synced yet as Available, which it will be."""
     int64_sizes: bool
-    """Sizes beyond an int64 read as 0 bytes."""
+    """Read sizes beyond an int64 as 0 bytes."""
     ties_by_pod: bool
-    """Ties between equally good nodes start at another place for every pod, instead of by name for all."""
+    """Break ties between equally good nodes from another place for every pod, instead of by name for all."""
     remembers_failures: bool
-    """Nodes on which a binding of the pod failed rank last for a while."""
+    """Rank nodes on which a binding of the pod failed last for a while."""
     explains: bool
     """Collect, for every rejection, the rule, what was wanted and what was found."""
     translate: Callable[[Volume, CSINode | None], Volume] | None

@@ -11,7 +11,7 @@ TOO_MANY_VOLUMES = "node(s) exceed max volume count"
 
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
-# Filters of volumes beside it.
+# The other filters of volumes.
 NO_ZONE = "node(s) had no available volume zone"
 DISK_CONFLICT = "node(s) had no available disk"
 EXCLUSIVE_CLAIM_IN_USE = (
@@ -56,7 +56,7 @@ def driver_not_installed(driver: str) -> str:
 
 
 def none_available(nodes: int, why: str) -> str:
-    """Of all nodes together."""
+    """The reason if no node is available: for all nodes together."""
     return f"0/{nodes} nodes are available: {why}." if why else f"0/{nodes} nodes are available."
 
 
@@ -64,7 +64,7 @@ def assigned(pod: str, node: str) -> str:
     return f"Successfully assigned {pod} to {node}"
 
 
-# A claim, a volume or a class of the pod that refuses every node.
+# Reasons that refuse every node: a claim, a volume or a class of the pod.
 def claim_not_found(name: str) -> str:
     return f'persistentvolumeclaim "{name}" not found'
 

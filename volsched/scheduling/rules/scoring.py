@@ -1,4 +1,4 @@
-"""How good a node is for a pod's volumes, 0..100.
+"""The score of a node for a pod's volumes, 0..100.
 
 Two policies: the reference's, which maps utilisation through a shape, and `closest-fit`, which prefers the closest
 fit and any existing volume over any new one. The index estimates with the same functions.
@@ -30,7 +30,7 @@ def utilization(requested: int, capacity: int) -> int:
 
 
 def shape_score(shape: Sequence[ShapePoint], used: int) -> int:
-    """The broken line through the points at `used`, scaled to 0..100, truncated toward zero between points."""
+    """The shape's linear interpolation at `used`, scaled to 0..100, truncated toward zero between points."""
     for index, point in enumerate(shape):
         if used <= point.utilization:
             if index == 0:
@@ -55,7 +55,7 @@ NEW_VOLUME_SCORES = tuple(BEST_NEW_VOLUME * shape_score(SPREAD, used) // MAX_SCO
 
 
 def rounded_mean(scores: Sequence[int]) -> int:
-    """Half is rounded up; Python's round() would go to the even neighbour."""
+    """The mean, with a half rounded up; Python's round() would round to even."""
     return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
 
 
@@ -93,7 +93,7 @@ def _new_volume_score(provision: PlannedVolume, profile: Profile) -> int:
 
 
 def new_volume_score(wanted: int, total: int) -> int:
-    """Of a volume that is still to be provisioned, from the room that there is for it."""
+    """The score of a volume to be provisioned, from the capacity available for it."""
     return NEW_VOLUME_SCORES[utilization(wanted, total)]
 
 

@@ -1,4 +1,4 @@
-"""What the rules see: all objects at one moment, with assumptions laid over the stored objects."""
+"""The snapshot that the rules read: all objects at one moment, with assumptions over the stored objects."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,8 +24,8 @@ from volsched.scheduling.rules.status import AttemptError
 # The assumption overlay: decisions that are not written yet, laid over the stored objects.
 #
 # An assumption counts only while the stored object still has the resourceVersion it was made on: equality, not
-# order. So a foreign change silently drops it, and our own successful write replaces it without a moment in
-# which the object looks free. Every operation returns a new overlay; nothing is changed in place.
+# order. So a foreign change silently drops it, and our own successful write replaces it without a race in which
+# the object looks free. Every operation returns a new overlay; nothing is changed in place.
 
 T = TypeVar("T", Volume, Claim)
 
@@ -120,7 +120,7 @@ class Snapshot:
         return self._completed(claim)
 
     def _completed(self, claim: Claim) -> Claim:
-        """In-flight changes count as completed; without delayed binding, the controller must complete them."""
+        """The claim with in-flight changes completed; without delayed binding, that is left to the controller."""
         storage_class = self.classes.get(claim.class_name)
         if storage_class is None or storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
             return claim
@@ -139,7 +139,7 @@ class Snapshot:
         return volume if asker is None else replace(volume, claim_ref=reference_to(asker))
 
     def with_naming(self) -> "Snapshot":
-        """The same, with in-flight claims seen as bound."""
+        """The snapshot with in-flight claims seen as bound."""
         asking: dict[str, list[str]] = {}
         for key, claim in self.stored_claims.items():
             if claim.volume_name:
@@ -152,16 +152,16 @@ class Snapshot:
         return replace(self, naming=naming, asking=asking)
 
     def as_written(self) -> "Snapshot":
-        """The same, with in-flight claims only as far as written."""
+        """The snapshot with in-flight claims as they are stored."""
         return self if self.naming is None else replace(self, naming=None, asking=None)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """With the label that every namespace has, even one without an object."""
+        """The namespace's labels, with the one that every namespace has, even without an object."""
         held = self.namespaces.get(name)
         return {NAMESPACE_NAME_LABEL: name} if held is None else {NAMESPACE_NAME_LABEL: name, **held.meta.labels}
 
     def volumes_of_class(self, class_name: str) -> tuple[Volume, ...]:
-        """In name order, assumptions included. An assumption never changes the class."""
+        """The volumes in name order, assumptions included. An assumption never changes the class."""
         if not self.stored_volumes:
             return ()
         members = sorted(

@@ -1,10 +1,10 @@
-"""Outcomes of a rule: status codes, the exact reasons that users see, and why something was refused, as data."""
+"""Outcomes of a rule: status codes, the exact reasons that users see, and the details of a refusal as data."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-# Why something was refused, as data: the claim, the rule, what was wanted and what was found.
+# The details of a refusal as data: the claim, the rule, the wanted value and the value found.
 #
 # The short reasons of `status` are the reference's; these are what a user needs to act.
 
@@ -68,7 +68,7 @@ class Rejection:
 def distance(rejections: Iterable[Rejection]) -> tuple[int, int]:
     """How far a node is from fitting the pod: claims not served, then rules that the nearest volumes fail.
 
-    A volume of another node is no near miss, however well it would fit.
+    A volume of another node is not a near miss, however well it would fit.
     """
     nearest = [min(map(_rules, it.misses), default=FAR) for it in rejections]
     return len(nearest), sum(nearest)

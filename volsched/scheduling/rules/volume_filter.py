@@ -1,4 +1,4 @@
-"""PreFilter, Filter, Reserve and Unreserve: can a pod's claims be served, where, and the choice assumed."""
+"""PreFilter, Filter, Reserve and Unreserve of a pod's claims: find the nodes that can serve them, assume one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +87,7 @@ class NodeAnswer:
 
 
 def not_ready(answer: NodeAnswer) -> str | None:
-    """Why the decision, though valid, cannot be carried out yet; None: it can be.
+    """The reason why a valid decision cannot be carried out yet; None: it can.
 
     A volume that no PV controller has synced is about to be written, and a plan would conflict with that write.
     """
@@ -96,7 +96,7 @@ def not_ready(answer: NodeAnswer) -> str | None:
 
 
 def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status, PodClaims]:
-    """Once per cycle: may the pod go anywhere, and what does each of its claims need."""
+    """Once per cycle: whether any node may fit, and the pod's claims split by what they need."""
     uses = claim_uses(pod)
     if not uses:
         return SKIP, PodClaims()
@@ -115,7 +115,7 @@ def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status
 
 
 def _claim_refusal(snapshot: Snapshot, pod: Pod, use: ClaimUse, profile: Profile) -> str | None:
-    """Reads the stored claim: an assumption must not hide that it is gone."""
+    """The reason why a claim refuses the pod. Reads the stored claim: an assumption must not hide a deletion."""
     name = use.name
     claim = snapshot.stored_claims.get(use.key)
     if claim is None and use.ephemeral:
@@ -162,7 +162,7 @@ def find_pod_volumes(
 
 
 def _blame_limits(limited: ServedClaims, unlimited: ServedClaims) -> ServedClaims:
-    """Attach limits are the reason only if the claims could be served without them: an eviction could help."""
+    """Blame attach limits only if the claims could be served without them: then an eviction could help."""
     if unlimited.rejections:
         return unlimited
     return replace(
@@ -208,10 +208,10 @@ class AssumedVolume:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssumedDecision:
     all_bound: bool = False
-    """Every claim of the pod is bound already: there is nothing to write and nothing to wait for."""
+    """Whether every claim of the pod is bound already, with nothing to write or to wait for."""
     volumes: tuple[AssumedVolume, ...] = ()
     claims: tuple[Claim, ...] = ()
-    """Claims to provision, as they will be written: with the selected node."""
+    """The claims to provision, as they will be written: with the selected node."""
 
 
 def assume_pod_volumes(
@@ -239,13 +239,13 @@ def assume_pod_volumes(
         claim = _with_selected_node(provision.claim, node, alpha=profile.writes_alpha_annotations)
         assumed_claims = assumed_claims.assume(claim, stored=snapshot.stored_claims.get(claim.key))
         selected.append(claim)
-    # Which volumes name which claims has changed; the next reader recomputes it.
+    # The maps between volumes and claims are stale now; the next reader recomputes them.
     assumed = replace(stored, assumed_volumes=assumed_volumes, assumed_claims=assumed_claims)
     return assumed, AssumedDecision(volumes=tuple(volumes), claims=tuple(selected))
 
 
 def revert_assumed_pod_volumes(snapshot: Snapshot, assumption: AssumedDecision) -> Snapshot:
-    """Idempotent; objects written meanwhile have another version and are not touched."""
+    """Remove an assumption. Idempotent: objects written meanwhile have another version and are not touched."""
     volumes, claims = snapshot.assumed_volumes, snapshot.assumed_claims
     for assumed in assumption.volumes:
         volumes = volumes.restore(assumed.volume)
@@ -255,7 +255,7 @@ def revert_assumed_pod_volumes(snapshot: Snapshot, assumption: AssumedDecision) 
 
 
 def _in_flight(view: Snapshot, claim: Claim) -> AssumedVolume | None:
-    """A claim that counts as bound though it is not: there is nothing to write, but something to wait for."""
+    """The volume of a claim that counts as bound before its update is written: only the wait is left."""
     shown = view.claim(claim.key)
     volume = None if shown is None or is_fully_bound(claim) else view.volume(shown.volume_name)
     if volume is None or shown is None or not is_fully_bound(shown):
@@ -264,7 +264,7 @@ def _in_flight(view: Snapshot, claim: Claim) -> AssumedVolume | None:
 
 
 def _recheck(snapshot: Snapshot, claims: Sequence[Claim], node: Node, profile: Profile) -> None:
-    """Claims may have become bound during the cycle, to volumes that this node cannot reach."""
+    """Check again the claims that were bound during the cycle: the node may not reach their volumes."""
     misplaced = check_bound_claims(snapshot, claims, node, profile=profile)
     if misplaced is not None:
         raise AttemptError(f'claim "{misplaced.claim}" was bound meanwhile: {misplaced.reason}')

@@ -27,7 +27,7 @@ DEFAULT_RBD_POOL = "rbd"
 
 
 def volume_restrictions(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
-    """Evicting the other pod can lift both refusals."""
+    """Check exclusive use of claims and disks. Evicting the other pod can lift both refusals."""
     exclusive, inline = _exclusive_claims(snapshot, pod), _inline_disks(pod)
     others = tuple(placed_pods(snapshot, besides=pod)) if exclusive or inline else ()
     for other in others if exclusive else ():
@@ -44,7 +44,7 @@ def volume_restrictions(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
 
 
 def disks_conflict(pod: Pod, other: Pod) -> bool:
-    """Do they name an inline disk that only one of them can have on a node?"""
+    """Whether both pods name an inline disk that only one of them can use on a node."""
     return any(_conflict(mine.source, its.source) for mine in _inline_disks(pod) for its in _inline_disks(other))
 
 
@@ -118,7 +118,7 @@ class ZoneRule:
     values: frozenset[str]
     volume: str = field(default="", compare=False)
     claim: str = field(default="", compare=False)
-    """The claim of the label, for the explanation."""
+    """The claim whose volume has the label, for explanations."""
 
 
 def zone_parts(value: str) -> tuple[str, ...] | None:
@@ -128,7 +128,7 @@ def zone_parts(value: str) -> tuple[str, ...] | None:
 
 
 def zone_rules(volume: Volume) -> tuple[ZoneRule, ...]:
-    """The reference splits region labels as well; an unusable label is ignored, the others still count."""
+    """The zone rules of a volume. Region labels are split too, as in the reference; unusable ones are ignored."""
     labels = volume.meta.labels
     usable = ((key, zone_parts(labels[key])) for key in TOPOLOGY_LABELS if key in labels)
     return tuple(ZoneRule(key, frozenset(parts)) for key, parts in usable if parts is not None)
@@ -172,7 +172,7 @@ def _rejection(rule: ZoneRule, node: Node) -> Rejection:
 
 
 def _unbound_problem(snapshot: Snapshot, claim: Claim) -> str | None:
-    """Only a delayed claim may be without a volume here: it gets one in the node's zone."""
+    """The problem with a claim without a volume: only a delayed one gets a volume in the node's zone."""
     if claim.class_name == "":
         return CLAIM_WITHOUT_VOLUME_AND_CLASS
     storage_class = snapshot.classes.get(claim.class_name)
