@@ -1,1 +1,1 @@
-"""A binding from its plan to its end: the executor writes, the sweep and recovery follow up; `rules` decide."""
+"""A binding from its plan to its end: the executor writes, sweep and recovery follow up, and `rules` decide."""

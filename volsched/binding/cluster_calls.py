@@ -1,8 +1,8 @@
-"""What the executor asks of a foreign cluster, one call at a time.
+"""The executor's calls to a foreign cluster, one at a time.
 
-Each write is conditional on the version that was read. A crash may stop the process before or behind any call;
-what was written is found by the next attempt. The last two belong to no binding: a gate is removed from a pod
-whose claims we do not bind, and a node that is gone from a claim that waits for it.
+Each write is conditional on the version that was read. A crash may stop the process before or after any call;
+the next attempt finds earlier writes. The last two functions belong to no binding: they remove the gate of a pod
+whose claims we do not bind, and a deleted node from a claim that waits for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ def call(
     new_mark: Callable[[], str],
     nominated: dict[str, str],
 ) -> bool:
-    """Whether it was written; if another process was faster, all objects are read again."""
+    """Carry out one write; False if another process wrote first, and all objects were read again."""
     stream = stream_of(step.kind, step.key)
     reach("executor.calling")
     try:
@@ -51,7 +51,7 @@ def call(
         if refused.refusal in FINAL:
             raise
         # Another process wrote first, or our own earlier attempt did. The act reads all objects again, because
-        # the other write may have completed a claim that the act still takes for unbound.
+        # the other write may have completed a claim that the act still considers unbound.
         read_from_cluster(cluster, effect, states)
         is_written = False
     else:
@@ -79,7 +79,7 @@ def _write(cluster: Cluster, step: ClusterWrite, state: State, new_mark: Callabl
 
 
 def read_from_cluster(cluster: Cluster, effect: Claimed, states: dict[str, State]) -> None:
-    """The effect's objects as the cluster has them now."""
+    """Read the effect's objects from the cluster."""
     for stream in effect.data["streams"]:
         noun, key = noun_and_key(stream)
         manifest = cluster.get(KIND_OF_NOUN[noun].name, key)
@@ -87,7 +87,7 @@ def read_from_cluster(cluster: Cluster, effect: Claimed, states: dict[str, State
             states.pop(stream, None)
         else:
             before = states.get(stream)
-            # Only our log knows assumptions; everything else is as the cluster has it.
+            # Only our log has assumptions; everything else is as in the cluster.
             states[stream] = _unversioned_state(manifest)._replace(assumed=getattr(before, "assumed", None))
 
 
@@ -97,7 +97,7 @@ def _unversioned_state(manifest: Manifest) -> ObjectState:
 
 
 def note_nomination(nominated: dict[str, str], states: dict[str, State]) -> None:
-    """The pod at the version of our own write; a version that is not the latest is refused, and looked up."""
+    """Set the pod to the version of our own write. A stale version is harmless: it is refused, and read again."""
     for stream, state in states.items():
         if not stream.startswith("pod/") or not isinstance(state, ObjectState) or state.manifest is None:
             continue
@@ -134,7 +134,7 @@ def remove_gate(cluster: Cluster, key: str, data: Mapping[str, Any]) -> None:
 
 
 def remove_gone_node(cluster: Cluster, key: str, data: Mapping[str, Any]) -> None:
-    """Row D2'' of the safe table, judged on what the cluster has now."""
+    """Row D2'' of the safe table, judged on the cluster's present objects."""
 
     def attempt() -> None:
         claim = cluster.get("PersistentVolumeClaim", key)
@@ -150,7 +150,7 @@ def remove_gone_node(cluster: Cluster, key: str, data: Mapping[str, Any]) -> Non
 
 
 def _until_written(attempt: Callable[[], None], endless: str) -> None:
-    """Retried where another writer has just written the object."""
+    """Retry while another writer has just written the object."""
     for _ in range(TRIES):
         try:
             attempt()

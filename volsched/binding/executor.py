@@ -2,9 +2,9 @@
 
 On our own log a leg's writes and their record are one transaction, so nothing can be lost between them. On a
 foreign cluster the writes are calls and the record follows. A first attempt to go forward writes at once, on the
-versions of the plan, and looks only after a refusal. Every later attempt, and every release, reads the objects
-before it writes, and so finds what a crash left in between. Before an attempt gives up a write that may still be
-under way, it fences the object.
+versions of the plan, and reads only after a refusal. Every later attempt, and every release, reads the objects
+before it writes, and so finds partial writes of a crashed attempt. Before an attempt gives up a write that may
+still be in flight, it fences the object.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -78,27 +78,27 @@ from volsched.scheduling.rules.attempts import scheduled_event, scheduled_stream
 
 WRITES = (PREBIND, ANNOTATE, RELEASE)
 QUEUES = (*WRITES, BIND_POD, TELL)
-"""In the order in which a binding passes through them; mere reports come last."""
+"""The queues in the order in which a binding passes through them; reports come last."""
 AT_ONCE = (PREBIND, BIND_POD)
-"""What may be carried out in the transaction that queues it. A provisioner takes its time, and an undoing looks at
-what others have done since."""
+"""Effects that may be carried out in the transaction that queues them. A provisioner is slow, and a release must
+read the writes of others since."""
 FORWARD = (NOMINATE, PREBIND, ANNOTATE, BIND_POD)
 PATIENT_ATTEMPTS = 6
-"""A half bound leg is judged so often before it is retained: about 15 s, in which a PV controller resyncs."""
+"""Number of checks before a half-bound leg is retained: about 15 s, in which a PV controller resyncs."""
 UNANSWERED_ATTEMPTS = 12
-"""An effect is given up after so many where the cluster does not answer, or our lock is lost: some twenty minutes.
-That says nothing about the effect, and a release that is given up keeps a volume that could have been freed."""
+"""Attempts before an effect is given up while the cluster does not answer or our lock is lost: about 20 minutes.
+Such errors say nothing about the effect, and giving up a release keeps a volume that could have been released."""
 BATCH = 100
 MOST_WRITES = 8
 """More writes than any act needs; an act that does not end is a bug."""
 
 
 class LockLostError(Exception):
-    """Nothing was sent: another installation may act on the cluster now."""
+    """Our lock is lost, and nothing was sent: another installation may act on the cluster now."""
 
 
 class UndecidedError(Exception):
-    """The act waits for others; it is tried again a moment later."""
+    """The act waits for other writers; it is retried a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +136,22 @@ class Executor:
     clock: Clock | None = None
     """With a clock, a lease is renewed before each effect of a batch of slow calls."""
     new_mark: Callable[[], str] = lambda: uuid4().hex
-    """A value that was never used before, also not by the process whose backup our store was restored from."""
+    """Returns a value never used before, not even by the process whose backup our store was restored from."""
     began_at: int = 0
     """The log's position at our start. Work that was queued before may have been sent, whatever its attempts say:
     the store may be a restored one."""
     side_by_side: SideBySide | None = None
-    """Makes the calls of a batch several at a time; without, one by one."""
+    """Makes the calls of a batch concurrently; None: one by one."""
     _nominated: dict[str, str] = field(default_factory=dict)
     """Pod's uid → the version that our nomination gave it; the mirror may not have seen it yet."""
     completion: Completion | None = None
-    """With it, on our own log, a binding is carried to its end in the transaction in which it is planned or first
-    written; without, every step is a transaction."""
+    """If set, on our own log, a binding is carried to its end in the transaction in which it is planned or first
+    written; None: every step is a transaction."""
     may_act: Callable[[], bool] = lambda: True
-    """Whether this installation may write into the cluster. Asked before work is claimed and before each call."""
+    """Whether this installation may write to the cluster. Called before work is claimed and before each call."""
 
     def step(self, queue: str, now: int) -> ExecutorProgress:
-        """One batch of a queue, from claim to record."""
+        """Carry out one batch of a queue, from claim to record."""
         if not self.may_act():
             return ExecutorProgress()
         claimed = claim(
@@ -184,7 +184,7 @@ class Executor:
         return self._record([effect], [command], now)
 
     def _carry_out_all(self, claimed: Sequence[Claimed], now: int) -> ExecutorProgress:
-        """The calls side by side, their records in one commit: effects of a batch are of different lanes."""
+        """Make the calls concurrently, and record them in one commit: effects of a batch have different lanes."""
         assert self.side_by_side is not None
         known = {effect.key: self._states_in_log(effect) for effect in claimed}
         commands = list(self.side_by_side(lambda effect: self._attempted(effect, known[effect.key], now), claimed))
@@ -202,7 +202,7 @@ class Executor:
         return progress
 
     def _attempted(self, effect: Claimed, known: dict[str, State], now: int) -> Attempted:
-        """Any error of the cluster or the act concerns this effect alone and is stored with it."""
+        """The command or error of one effect. Any error of the cluster or the act is stored with this effect."""
         try:
             if not self.may_act():
                 raise LockLostError("this installation may not write into the cluster any more; see volsched logs")
@@ -219,7 +219,7 @@ class Executor:
             return error
 
     def _states_in_log(self, effect: Claimed) -> dict[str, State]:
-        """What the log knows of the effect's binding and objects."""
+        """The effect's binding and objects as the log has them."""
         own = () if effect.binding is None else (binding_stream(effect.binding),)
         with self.database.read() as connection:
             states, _ = load_states(self.database, connection, [*own, *effect.data["streams"]])
@@ -229,7 +229,7 @@ class Executor:
         try:
             outcomes = execute(self.database, commands, now=now, react=self.react, go_on=self.continuation(now))
         except ConnectionLostError:
-            # Recorded or not: the leases expire, and the acts find what was done.
+            # If the records are lost, the leases expire, and the acts find the earlier writes.
             return ExecutorProgress(retried=len(claimed))
         reach("executor.recorded")
         progress = ExecutorProgress()
@@ -251,7 +251,7 @@ class Executor:
         return ExecutorProgress(retried=1)
 
     def continuation(self, now: int) -> Continuation | None:
-        """Carries a binding on within a transaction; None where each step is one of its own."""
+        """Continues a binding within a transaction; None if each step has its own transaction."""
         complete = self.completion
         if complete is None or not self.cluster.capabilities.is_own_log:
             return None
@@ -290,7 +290,7 @@ class Executor:
         return replace(self._fused(claimed, now), precondition=NO_PRECONDITION)
 
     def _fused(self, effect: Claimed, now: int) -> Command:
-        """Writes and record as one command."""
+        """The writes of an effect and their record as one command."""
 
         def decide(states: States) -> Decision:
             working: dict[str, State] = dict(states)
@@ -309,7 +309,7 @@ class Executor:
         return self._command(effect, decide)
 
     def _called(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
-        """Writes as calls; returns the command that records their outcome."""
+        """Make the writes of an effect as calls; returns the command that records their outcome."""
         may_land = effect.attempts > 1 or effect.position <= self.began_at or effect.kind == UNNOMINATE
         if may_land or effect.kind not in FORWARD:
             read_from_cluster(self.cluster, effect, known)
@@ -377,7 +377,7 @@ class Executor:
                 raise UndecidedError(f"{step.row.value}: waiting for the cluster's PV controller")
             if not isinstance(step, ClusterWrite):
                 return step
-            # A write on the version that was just read leaves none for a late one.
+            # A write on the version just read makes a late write on that version fail.
             may_land = not write(step) and may_land
         raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times without an outcome")
 
@@ -392,10 +392,10 @@ class Executor:
 
 
 def _only_unbound(binding: str, states: States) -> list[str]:
-    """The streams of a binding's written volumes, once nothing but their completion is left to do.
+    """The streams of a binding's written volumes, once only their completion is left to do.
 
-    A claim that is bound stays bound whatever becomes of its binding. So none is while another leg may still fail:
-    one that is not written yet, that a provisioner creates, or that another binding writes.
+    A bound claim stays bound, even if its binding fails. So none is bound while another leg may still fail: one
+    that is not written yet, that a provisioner creates, or that another binding writes.
     """
     state = states.get(binding_stream(binding))
     legs = [leg for leg in state.legs if leg.state != LegPhase.BOUND] if isinstance(state, BindingState) else []

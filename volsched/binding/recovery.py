@@ -1,4 +1,4 @@
-"""After a crash, and every second: open bindings, missing work, deadlines, and parked work."""
+"""Recovery after a crash, and the sweep every second: open bindings, missing work, deadlines, parked work."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -62,17 +62,17 @@ EVERY_PARKED = 10_000
 
 class Recovered(StrEnum):
     RESUMED = "resumed"
-    """Its work is queued and continues."""
+    """The binding's work is queued and continues."""
     ADVANCED = "advanced"
-    """Its next step could be taken at once."""
+    """The binding's next step was taken at once."""
     ROLLED_BACK = "rolled back"
-    """It is being rolled back, or was just now."""
+    """The binding is being rolled back, or was rolled back just now."""
     NEEDS_HUMAN = "needs a human"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredBinding:
-    """One binding that was in flight, and what recovery did about it."""
+    """One binding that was in flight, and recovery's action on it."""
 
     binding: str
     pod: str
@@ -90,14 +90,14 @@ class RecoveryReport:
     dry_run: bool
     bindings: list[RecoveredBinding] = field(default_factory=list)
     led: bool = True
-    """False: another process is recovering now, so nothing was done."""
+    """Whether this process led the recovery; False: another is recovering now, and nothing was done."""
 
     def count(self, outcome: Recovered) -> int:
         return sum(it.outcome is outcome for it in self.bindings)
 
 
 def recover(database: Database, *, owner: str, now: int, dry_run: bool = False) -> RecoveryReport:
-    """Raises IntegrityBrokenError if the head is not the log's last event: nothing may continue then."""
+    """Recover open bindings. Raises IntegrityBrokenError if the head is not the log's last event."""
     with database.read() as connection:
         report = RecoveryReport(check_head(connection), dry_run)
     if dry_run:
@@ -159,7 +159,7 @@ def _examine(database: Database, binding: str, dry_run: bool, owner: str, now: i
     def decide(now_states: States) -> Decision:
         step = time_out(binding, now, now_states)
         step = step if step.events else advance(binding, now_states)
-        # A step queues its own work; only a binding that does not move can lack some.
+        # A step queues its own work; only a binding that does not move can miss work.
         return step if step.events else Decision(effects=lost)
 
     step = decide(states)
@@ -172,7 +172,7 @@ def _examine(database: Database, binding: str, dry_run: bool, owner: str, now: i
 
 
 def _again(effect: NewEffect, state: BindingState, done: bool) -> NewEffect:
-    """A key is used once; work that is recorded as done but still needed gets a new key."""
+    """The effect to queue again. A key is used once; work recorded as done but still needed gets a new key."""
     return replace(effect, key=f"{effect.key}/again-{state.version}") if done else effect
 
 
@@ -185,9 +185,9 @@ def _outcome(state: BindingState, step: Decision) -> Recovered:
 
 # The sweep: deadlines, parked work, and bindings that could have moved on without an event to trigger them.
 #
-# Everything here is found with a query and carried out as a command, so a waiting binding holds no worker and
-# no timer: its deadline is a column. Bindings are advanced by the events that concern them; the sweep checks
-# some hundred a second as a backstop.
+# All work is found with a query and carried out as a command, so a waiting binding holds no worker and no timer:
+# its deadline is a column. Bindings are advanced by the events that concern them; the sweep checks some hundred
+# per second as a backstop.
 
 CANCELLED = "cancelled"
 
@@ -200,7 +200,7 @@ class Sweep:
     _after: str = ""
 
     def step(self, now: int) -> int:
-        """One sweep; returns how much it set in motion."""
+        """One sweep; returns the number of bindings moved and effects given up."""
         return self.examine_waiting(now) + self.end_parked(now)
 
     def examine_waiting(self, now: int) -> int:
@@ -229,7 +229,7 @@ class Sweep:
             return next_deadline(connection)
 
     def give_up(self, parked: Parked, now: int) -> bool:
-        """Let the binding of a parked effect end without it: a write that did happen is undone."""
+        """Let the binding of a parked effect end without it; a write that did happen is undone."""
         execute(self.database, [self._command(parked.binding, _surrender(parked))], now=now, react=self.react)
         return cancel(self.database, key=parked.key, outcome=CANCELLED, now=now)
 
@@ -254,7 +254,7 @@ class Sweep:
         return unpark(self.database, key=parked.key, now=now)
 
     def _movable(self, bindings: list[str]) -> list[Command]:
-        """Commands for the bindings that can move; found without a lock."""
+        """The commands for the bindings that can move; read without a lock."""
         states = self._surroundings(bindings) if bindings else {}
         return [self._command(it, partial(self.react, it)) for it in bindings if self.react(it, states).events]
 
@@ -278,14 +278,14 @@ def _surrender(parked: Parked) -> "partial[Decision]":
 
 
 def _noting(parked: Parked, done: str, why: str | None) -> "partial[Decision]":
-    """Effects are not part of the log, so an operator's action on one is logged in its binding's stream."""
+    """Log an operator's action on an effect in its binding's stream: effects are not part of the log."""
     data = {"effect": parked.key, "done": done} | ({} if why is None else {"reason": why})
     stream, binding = binding_stream(parked.binding), parked.binding
     return partial(_append, NewEvent(stream=stream, type="EffectNoted", data=data, binding=binding))
 
 
 def _do_nothing(_: States) -> Decision:
-    """A nomination is only shown; nothing depends on it once its binding has ended."""
+    """End a nomination: it is only shown, and nothing depends on it once its binding has ended."""
     return NOTHING
 
 
@@ -294,7 +294,7 @@ def _append(event: NewEvent, _: States) -> Decision:
 
 
 def _retain_undecided(binding: str, index: int, why: str, states: States) -> Decision:
-    """A parked release may have left its mark on the claim, which no other process would remove."""
+    """Retain the leg, and remove a mark that the parked release left on the claim: no other process would."""
     decision = give_up_release(binding, index, why, states)
     state = open_binding(binding, states)
     if state is None or not decision.events:

@@ -1,10 +1,10 @@
-"""The bell: wakes the workers of a stack through Redis, for effects that are in the database already.
+"""The bell: wakes the workers of a stack through Redis for effects that are already in the database.
 
 A wake-up names a queue and nothing else, so a lost, late or duplicate one does no harm: every second a sweep rings
 for all due work. The caller has committed its work and must not fail because of Redis.
 
 A queue with a pending wake-up is not rung again: the worker that takes it reads after our commit, and a burst of
-commits sends as few messages as there are reads. Rejected: at most one message in so many milliseconds; the last
+commits sends as few messages as there are reads. Rejected: a rate limit of one message per interval; the last
 commit of a burst would then wait for the sweep.
 """
 
@@ -22,12 +22,12 @@ from volsched.runtime.clock import SECOND, Clock
 
 SWEEP, WAIT_FOR_BOUND, CANARY = "sweep", "wait_for_bound", "canary"
 WAKE_UPS = (*QUEUES, WAIT_FOR_BOUND, SWEEP, CANARY)
-"""What workers can be woken for; each is a task and a Celery queue of that name."""
+"""The possible wake-ups; each is a task and a Celery queue of that name."""
 EXPIRES_SECONDS = 5
-"""By then the sweep has rung several times."""
+"""Expiry of a wake-up: the sweep has sent several others by then."""
 TIMEOUT_SECONDS = 0.5
 SILENCE = 1 * SECOND
-"""How long Redis is not called after it failed to answer, so that callers do not wait for it."""
+"""Pause of calls to Redis after it failed to answer, so that callers do not wait for it."""
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def own_canary(instance: str) -> str:
 @dataclass(slots=True)
 class RedisBell:
     url: str
-    """Of Redis."""
+    """The URL of Redis."""
     database: Database
     clock: Clock
     _app: Celery = field(init=False)
@@ -54,7 +54,7 @@ class RedisBell:
     _failing: bool = False
 
     def __post_init__(self) -> None:
-        # Enough of Celery to send messages, also in processes that run no tasks.
+        # A minimal Celery application to send messages, also in processes that run no tasks.
         self._app = Celery("volsched", broker=self.url, set_as_current=False)
         self._app.conf.update(task_serializer="json", accept_content=["json"])
 
@@ -71,7 +71,7 @@ class RedisBell:
         try:
             self._send(wake_up_name(what))
         except Exception as error:
-            # Whatever Redis, the network or the client library raises, the work is in the database.
+            # Any error of Redis, the network or the client library is ignored: the work is in the database.
             self.close()
             self._silent_until = now + SILENCE
             if not self._failing:

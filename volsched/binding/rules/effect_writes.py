@@ -1,8 +1,8 @@
 """The writes to the cluster for a leg, or for the pod: one at a time, each conditional.
 
-An act reads the objects as they are now and returns the next write, or the outcome; the acts that undo a leg are
-in `release_writes`. Repeated after a crash an act continues from what it finds, so it needs no memory of its own.
-On our own log all writes of an act and its record are one transaction; on a foreign cluster each is a call.
+An act reads the present objects and returns the next write, or the outcome; the acts that undo a leg are in
+`release_writes`. An act is stateless: repeated after a crash, it continues from the objects that it reads. On our
+own log all writes of an act and its record are one transaction; on a foreign cluster each is a call.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ from volsched.log.events.fold import (
 from volsched.scheduling.rules.attempts import nomination, placing_patch
 
 _ANY_NODE = ObjectState(version=0, manifest={})
-"""A nomination reads the pod alone; whether its node exists is judged with the legs."""
+"""Stands for the node in a nomination, which reads the pod alone; the legs check whether the node exists."""
 
 
 def next_step(
@@ -103,7 +103,7 @@ def next_step(
 
 
 def _nominate(state: BindingState, states: States) -> EffectWrite | Outcome | None:
-    """Others see where the pod will run before the first write, so no autoscaler removes that node."""
+    """Show the pod's future node before the first write, so that no autoscaler removes that node."""
     if state.state != Phase.PREBINDING:
         return None
     lost = judge_pod(state, {**states, node_stream(state): _ANY_NODE})
@@ -112,7 +112,7 @@ def _nominate(state: BindingState, states: States) -> EffectWrite | Outcome | No
         return NominationOutcome(reason=None if lost is None else lost.why)
     runs_on = spec(pod.manifest).get("nodeName")
     if state.plan["node"] in (runs_on, status(pod.manifest).get("nominatedNodeName")):
-        # It runs there already where this store was restored from a backup: the legs are found written, too.
+        # After a restore from a backup the pod may run there already: the legs are found written, too.
         return NominationOutcome()
     if runs_on:
         return NominationOutcome(reason=pod_bound_meanwhile(state.plan["pod"], runs_on))
@@ -127,7 +127,7 @@ def _unnominate(binding: str, states: States, may_land: bool) -> EffectWrite | F
     if uid(pod.manifest) != state.plan["pod_uid"] or spec(pod.manifest).get("nodeName"):
         return None
     if pod.assumed is not None and pod.assumed.binding != binding:
-        # The pod's next binding nominates it by itself.
+        # The pod's next binding nominates the pod itself.
         return None
     if status(pod.manifest).get("nominatedNodeName") == state.plan["node"]:
         return _nomination_write(state, pod, None)
@@ -168,7 +168,7 @@ def _forward(
 
 
 def _was_given(volume: Manifest, leg: LegState) -> bool:
-    """The volume points at the claim already: a provisioner created it, or the PV controller began to bind it.
+    """Whether the volume points at the claim already: a provisioner created it, or the PV controller binds it.
 
     The leg waits for it without our stamp. A link that we did not write is not undone: a provisioned volume that
     loses its claim is offered to other claims and never deleted.
@@ -178,7 +178,7 @@ def _was_given(volume: Manifest, leg: LegState) -> bool:
 
 
 def _assumed_patch(claim: ObjectState, binding: str) -> dict[str, Any] | None:
-    """The write equals the plan's assumption, which knows the names under which the node is selected."""
+    """The plan's assumption as a write: it has the annotations under which the node is selected."""
     assumed = claim.assumed
     return dict(assumed.patch) if assumed is not None and assumed.binding == binding else None
 
@@ -209,7 +209,7 @@ def _open_gate(state: BindingState, states: States, may_land: bool) -> FenceWrit
         return None
     pod = living(states, pod_stream(state))
     if pod is not None and uid(pod.manifest or {}) == state.plan["pod_uid"] and not has_gate(pod.manifest or {}):
-        # Removed: by us, or by a person who did not want to wait.
+        # The gate was removed: by us, or by a person.
         return PodOutcome(bound=True, stays_free=True)
     blocked = _why_not_bound(state, states)
     if blocked is None and pod is not None:

@@ -1,4 +1,4 @@
-"""The effects of a binding: their kinds, the objects that each reads, what it may write, and how it can end.
+"""The effects of a binding: their kinds, the objects that each reads, its writes and its outcomes.
 
 An effect is work that the log queues with the event that needs it (`log/effects.py`). `effect_writes` finds its
 next write or its outcome, the executor carries it out, and `saga` records the outcome.
@@ -24,7 +24,7 @@ from volsched.log.events.fold import (
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
 """Kinds of effects; each has the queue of its name."""
 NOMINATE, UNNOMINATE = "nominate", "unnominate"
-"""Before the first write of a staged binding, in the queue of writes; after its rollback, in that of releases."""
+"""Kinds before a staged binding's first write (in the queue of writes) and after its rollback (releases)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class LegOutcome:
     reason: str | None = None
     rv: str | None = None
     given: bool = False
-    """The volume pointed at the claim before: nothing was written, so the assumption must be removed."""
+    """Whether the volume pointed at the claim before: nothing was written, so the assumption must be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class PodOutcome:
     leg: int | None = None
     """The leg that prevents the pod's binding."""
     stays_free: bool = False
-    """Its claims are bound and its gate is gone; the pod's own scheduler places it."""
+    """Whether the pod's own scheduler places it: its claims are bound and its gate is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominationOutcome:
-    """The pod shows its future node, or shows it no more; `reason`: why it cannot."""
+    """The pod shows its future node, or no longer does; `reason`: why it cannot."""
 
     reason: str | None = None
 
@@ -68,7 +68,7 @@ class EffectWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceWrite:
-    """A harmless write of one object at `version`: a late write that was made on that version must fail then."""
+    """A harmless write of one object at `version`, so that a late write made on that version fails."""
 
     kind: str
     key: str
@@ -77,7 +77,7 @@ class FenceWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateWrite:
-    """Our scheduling gate is removed from the pod, and nothing else; refused unless the pod is at `version`."""
+    """The removal of our scheduling gate from the pod; refused unless the pod is at `version`."""
 
     key: str
     version: str
@@ -107,7 +107,7 @@ def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
 
 
 def is_unnominated(state: BindingState) -> bool:
-    """No leg of a staged plan has been queued yet."""
+    """Whether no leg of a staged plan has been queued yet."""
     owned = [leg.state for leg in state.legs if leg.owner]
     return bool(owned) and all(phase == LegPhase.PLANNED for phase in owned)
 

@@ -1,4 +1,4 @@
-"""A failed decision: what is reported on the pod, what is stored, which claims get a rollback request."""
+"""A failed decision: the report on the pod, the stored record, and the claims that get a rollback request."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ class BindingFailure:
     state: BindingState
     stage: Stage
     reason: str
-    """The binding's own reason."""
+    """The binding's reason, before it is translated."""
     index: int | None = None
 
     @property
@@ -60,13 +60,13 @@ class BindingFailure:
 
     @property
     def message(self) -> str:
-        """As kube-scheduler words it."""
+        """The message in kube-scheduler's words."""
         said = f'running {self.stage} plugin "{PLUGINS[self.stage]}": {_as_reference(self.reason, self.leg)}'
         return said if len(said) <= MOST_CHARACTERS else said[: MOST_CHARACTERS - len(CUT)] + CUT
 
     @property
     def attempt(self) -> str:
-        """A plan and its attempt share one id."""
+        """The attempt's stream: a plan and its attempt share one id."""
         return f"attempt/{self.binding}"
 
     @property
@@ -80,7 +80,7 @@ class BindingFailure:
 
 
 def failure_event(failure: BindingFailure, states: States, *, words: str | None) -> NewEvent | None:
-    """What is stored with the attempt; None if no attempt chose the node. `words`: the provisioner's message."""
+    """The failure to store with the attempt, if an attempt chose the node. `words`: the provisioner's message."""
     if not isinstance(states.get(failure.attempt), AttemptState):
         return None
     leg = failure.leg
@@ -91,7 +91,7 @@ def failure_event(failure: BindingFailure, states: States, *, words: str | None)
 
 
 def pod_notices(failure: BindingFailure, states: States, *, component: str, now: str) -> tuple[NewEvent, ...]:
-    """The pod's condition and the event about it; nothing if the pod is gone, terminating or placed."""
+    """The pod's condition and the event about it; empty if the pod is deleted, terminating or placed."""
     stream, plan = pod_stream(failure.state), failure.state.plan
     pod = living(states, stream)
     if pod is None or pod.manifest is None or uid(pod.manifest) != plan["pod_uid"]:
@@ -99,7 +99,7 @@ def pod_notices(failure: BindingFailure, states: States, *, component: str, now:
     if is_being_deleted(pod.manifest) or spec(pod.manifest).get("nodeName"):
         return ()
     events = []
-    # Objects of a foreign cluster are written there, or not at all.
+    # Objects of a foreign cluster are written there or not at all.
     if origin_version(pod) is None:
         conditions = refused_conditions(pod.manifest, reason=SCHEDULER_ERROR, message=failure.message, now=now)
         if conditions is not None:
@@ -113,7 +113,7 @@ def pod_notices(failure: BindingFailure, states: States, *, component: str, now:
 
 
 def foreign_pod_notices(failure: BindingFailure, states: States) -> tuple[NewEffect, ...]:
-    """The same for a pod of a foreign cluster, where it is written by an effect."""
+    """The condition and event for a pod of a foreign cluster, written by an effect."""
     plan = failure.state.plan
     pod = living(states, pod_stream(failure.state))
     if pod is None or origin_version(pod) is None or uid(pod.manifest or {}) != plan["pod_uid"]:
@@ -129,7 +129,7 @@ def foreign_pod_notices(failure: BindingFailure, states: States) -> tuple[NewEff
 
 
 def _as_reference(reason: str, leg: LegState | None) -> str:
-    """A refused write is reported in the API server's words."""
+    """The reason in the reference's words; a refused write is reported in the API server's."""
     if leg is None or not reason.endswith((CHANGED, NOT_FOUND)) or reason.startswith(BINDING_VOLUMES):
         return reason
     resource, name = "persistentvolumes", leg.volume
@@ -140,7 +140,7 @@ def _as_reference(reason: str, leg: LegState | None) -> str:
     return object_modified(resource, name)
 
 
-# Which claims of a stuck pod to unbind, when they are bound where the pod cannot run.
+# The claims of a stuck pod to unbind because they are bound where the pod cannot run.
 #
 # Runs only after a cycle that found no node. A claim is chosen only if it is certainly empty, and only if a dry
 # run with the claims free finds a node; otherwise moving them gains nothing. Unbinding would destroy a volume
@@ -164,9 +164,9 @@ def claims_to_roll_back(
 ) -> tuple[str, ...]:
     """The claims whose bindings to undo, in name order; none if that would be unsafe or would not help.
 
-    Of the snapshot's pods only those that share a claim with the pod matter. `foreign`: include claims whose
-    volumes other provisioners created. `finds_node` is the dry run: would the pod find a node if these objects
-    were as given?
+    Only the snapshot's pods that share a claim with the pod matter. `foreign`: include claims whose volumes other
+    provisioners created. `finds_node` is the dry run: whether the pod would find a node if these objects were as
+    given.
     """
     if not any(reason in refusal for reason in _VOLUME_REASONS):
         return ()
@@ -183,7 +183,7 @@ def claims_to_roll_back(
 
 
 def is_foreign(volume: Volume | None) -> bool:
-    """Another provisioner created the volume and deletes it; our PV controller guards only what it deletes."""
+    """Whether another provisioner created the volume and deletes it; our PV controller protects only its own."""
     return (
         volume is not None
         and PROVISIONED_BY in volume.meta.annotations
@@ -192,7 +192,7 @@ def is_foreign(volume: Volume | None) -> bool:
 
 
 def may_go_back(snapshot: Snapshot, pod: Pod, claim: Claim) -> bool:
-    """The claim is bound, certainly empty, and no other pod with a node uses it."""
+    """Whether the claim is bound, certainly empty, and used by no other pod with a node."""
     refusal = rollback_refusal(
         claim,
         volume=snapshot.stored_volumes.get(claim.volume_name),
@@ -214,13 +214,13 @@ def _others_with_a_node(snapshot: Snapshot, pod: Pod, claim: Claim) -> list[str]
 
 
 def freed(snapshot: Snapshot, claims: Sequence[Claim]) -> list[Claim | Volume]:
-    """The claims as they were before they were bound, and their volumes free."""
+    """The claims as before their binding, and their volumes free."""
     volumes = (snapshot.stored_volumes.get(claim.volume_name) for claim in claims)
     return [*map(unbound, claims), *(free(volume) for volume in volumes if volume is not None)]
 
 
 def unbound(claim: Claim) -> Claim:
-    """The claim as it was before it was bound."""
+    """The claim as before its binding."""
     dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, *SELECTED_NODE_KEYS)
     annotations = {key: value for key, value in claim.meta.annotations.items() if key not in dropped}
     return replace(claim, volume_name="", phase="Pending", meta=replace(claim.meta, annotations=annotations))

@@ -1,4 +1,4 @@
-"""What a foreign cluster's users and autoscalers see: a pod's condition, and events about pods and claims.
+"""Reports to a foreign cluster's users and autoscalers: a pod's condition, and events about pods and claims.
 
 Conditions and events of our own pods are written in the transaction of the decision. A foreign object is written
 by an effect, in a queue of its own behind all work that binds anything.
@@ -17,9 +17,9 @@ from volsched.scheduling.rules.attempts import refused_conditions
 TELL = "tell"
 """A kind of effect, with the queue of its name."""
 UNGATE = "ungate"
-"""A kind of effect: a pod's gate is removed though its claims are not bound. In the queue of pods' bindings."""
+"""A kind of effect: remove a pod's gate although its claims are not bound. In the queue of pods' bindings."""
 UNSELECT = "unselect"
-"""A kind of effect: the node that is gone is removed from a claim. In the queue of releases."""
+"""A kind of effect: remove a deleted node from a claim. In the queue of releases."""
 CONTROLLER = "volsched.io/scheduler"
 MOST_NOTE = 1_024
 MOST_INSTANCE = 128
@@ -29,7 +29,7 @@ CUT = " ..."
 def notice_effect(
     id_: str, *, kind: str, key: str, uid: str, type_: str, reason: str, message: str, condition: str | None = None
 ) -> NewEffect:
-    """`id_` is unique among all notices. `condition`: the reason of PodScheduled=False, to be set too."""
+    """A reporting effect. `id_` is unique among notices. `condition`: the reason of PodScheduled=False to set."""
     data = {"kind": kind, "key": key, "uid": uid, "type": type_, "reason": reason, "message": message}
     data |= {} if condition is None else {"condition": condition}
     stream = stream_of(kind, key)
@@ -39,14 +39,14 @@ def notice_effect(
 
 
 def ungate_effect(key: str, uid: str, reason: str) -> NewEffect:
-    """Once in the life of a pod."""
+    """The effect that removes a pod's gate, once in the pod's life."""
     stream = stream_of("Pod", key)
     data = {"streams": (stream,), "uid": uid, "reason": reason}
     return NewEffect(key=f"{UNGATE}/{uid}", lane=f"{UNGATE}/{uid}", queue="bind_pod", kind=UNGATE, data=data)
 
 
 def unselect_effect(claim: Manifest, node: str) -> NewEffect:
-    """Once for each version of a claim."""
+    """The effect that removes a deleted node from a claim, once for each version of the claim."""
     names = metadata(claim)
     stream, version = (
         stream_of("PersistentVolumeClaim", key_of("PersistentVolumeClaim", claim)),
@@ -65,7 +65,7 @@ def unselect_effect(claim: Manifest, node: str) -> NewEffect:
 def condition_of(data: Mapping[str, Any], pod: Manifest, now: str) -> dict[str, Any] | None:
     """The condition to set; None if there is none to report, or the pod has it already."""
     if "condition" not in data or spec(pod).get("schedulingGates"):
-        # The condition of a gated pod says that it is gated.
+        # A gated pod has the condition for gated pods.
         return None
     message = _cut(data["message"])
     conditions = refused_conditions(pod, reason=data["condition"], message=message, now=now)
@@ -73,7 +73,7 @@ def condition_of(data: Mapping[str, Any], pod: Manifest, now: str) -> dict[str, 
 
 
 def event_of(data: Mapping[str, Any], *, name: str, now: str, instance: str) -> dict[str, Any]:
-    """An `events.k8s.io/v1` event; `name` is new for each, `now` an RFC 3339 time with microseconds."""
+    """An `events.k8s.io/v1` event; `name` is unique, `now` an RFC 3339 time with microseconds."""
     namespace, _, object_name = data["key"].rpartition("/")
     regarding = {
         "apiVersion": KINDS[data["kind"]].api_version,

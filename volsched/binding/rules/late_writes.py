@@ -19,19 +19,19 @@ from volsched.log.events.fold import (
     origin_version,
 )
 
-# A late write carries its binding's stamp, and its leg has ended as never written or as undone. It is undone
+# A late write carries its binding's stamp, and its leg has ended as never written or undone. It is undone
 # like any other leg, by an effect in the leg's own lane, and the leg records the outcome. The mark that a
 # release puts on a claim can be late as well; it names its binding and is removed. The write and the end of the
 # leg may become known in either order. The process that records the second of the two, under the head lock,
 # sees both and queues the effect: the mirror (`undoing`) or the executor (`landed_since`).
 #
-# Rejected: prevention. A foreign cluster knows no lease or fence of ours, and the version that the plan has
-# seen may still be current when a late call arrives.
+# Rejected: prevention. A foreign cluster ignores our leases and fences, and the version that the plan has seen
+# may still be current when a late call arrives.
 
 UNDO = "undo"
 """A kind of effect; it uses the queue of releases."""
 ENDED_WITHOUT = frozenset({LegPhase.VOIDED, LegPhase.RELEASED})
-"""Final phases of a leg that leaves nothing in the cluster."""
+"""Final phases of a leg that left nothing in the cluster."""
 
 
 def stamp_of(manifest: Manifest) -> str | None:
@@ -59,7 +59,7 @@ def undoing(stream: str, manifest: Manifest, states: States) -> tuple[NewEffect,
 def landed_since(
     binding: str, index: int, recorded: Decision, before: States, states: States
 ) -> tuple[NewEffect, ...]:
-    """The same for a leg that is recorded now: the mirror has a newer version than the act read."""
+    """The undoing effects for a leg that is recorded now: the mirror has a newer version than the act read."""
     state = states.get(binding_stream(binding))
     if not isinstance(state, BindingState):
         return ()
@@ -75,7 +75,7 @@ def landed_since(
 
 
 def record_undone(binding: str, index: int, outcome: LegOutcome, states: States) -> Decision:
-    """The outcome of an undo; the binding has usually ended long ago and does not change."""
+    """Record the outcome of an undo; the binding has usually ended long ago and does not change."""
     state = states.get(binding_stream(binding))
     if not isinstance(state, BindingState) or index >= len(state.legs):
         return NOTHING
@@ -99,8 +99,8 @@ def _is_stray(binding: str, leg: LegState, stream: str, manifest: Manifest) -> b
     marked = stream == f"claim/{leg.claim}" and annotations(manifest).get(ROLLBACK) == binding
     if not marked or leg.state not in SETTLED:
         return False
-    # An older version shows a mark that the release has removed since. A release that has ended recorded the
-    # claim's version, whatever kind of object the leg wrote before.
+    # An older version shows a mark that the release has removed since. A finished release recorded the claim's
+    # version, whatever kind of object the leg wrote before.
     return leg.written_rv is None or int(metadata(manifest)["resourceVersion"]) > int(leg.written_rv)
 
 
@@ -109,7 +109,7 @@ def _written_stream(leg: LegState) -> str:
 
 
 def _holds(manifest: Manifest, leg: LegState) -> bool:
-    """Our write is still there; another writer may have changed the object and left our stamp on."""
+    """Whether our write is still there; another writer may have changed the object and kept our stamp."""
     if leg.dynamic:
         return uid(manifest) == leg.claim_uid and SELECTED_NODE in annotations(manifest)
     reference = claim_of(manifest)
@@ -133,14 +133,14 @@ def _undo(binding: str, index: int, leg: LegState, manifest: Manifest) -> NewEff
     )
 
 
-# Is the outcome of work that was reported done recorded in the binding's log?
+# Whether the outcome of work that was reported done is recorded in the binding's log.
 
 KINDS = frozenset({PREBIND, ANNOTATE, RELEASE, BIND_POD, UNDO})
 _BEFORE_POD = frozenset({Phase.RESERVED, Phase.PREBINDING, Phase.WAITING, Phase.COMMITTING})
 
 
 def contradiction(kind: str, part: str, state: BindingState) -> str | None:
-    """Why work of this kind on this part of the binding (a leg's number or `pod`) cannot be over; None: it can."""
+    """Why work of this kind on a part of the binding (a leg's number or `pod`) cannot be done; None: it can."""
     if kind == BIND_POD:
         return f"the log has the binding {state.state}" if state.state in _BEFORE_POD else None
     if not part.isdecimal() or int(part) >= len(state.legs):

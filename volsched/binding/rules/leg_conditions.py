@@ -1,4 +1,4 @@
-"""Has the cluster completed the legs, and are the objects of a reservation unchanged?"""
+"""Checks whether the cluster has completed the legs, and whether a reservation's objects are unchanged."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ from volsched.log.events.fold import (
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not yet."""
+    """The leg is not complete yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ WAIT = Wait()
 
 
 def judge_pod(binding: BindingState, states: States) -> Failed | None:
-    """Rows 1 and 2: node and pod still exist."""
+    """Rows 1 and 2: node and pod must still exist."""
     if manifest_of(states, node_stream(binding)) is None:
         return Failed(reasons.node_not_found(binding.plan["node"]))
     pod = manifest_of(states, pod_stream(binding))
@@ -87,7 +87,7 @@ def judge_leg(binding: BindingState, leg: LegState, states: States) -> Verdict:
 
 
 def _disturbed(leg: LegState, claim: Manifest) -> Failed | None:
-    """Our additions to the table: a claim that is being deleted or rolled back will not be completed."""
+    """Our addition to the table: a claim that is being deleted or rolled back will not be completed."""
     if ROLLBACK in annotations(claim):
         return Failed(reasons.claim_in_rollback(leg.claim))
     if status(claim).get("phase") == LOST:
@@ -151,13 +151,13 @@ def _judge_joined(leg: LegState, claim: Manifest, node: Manifest, states: States
 
 
 def _is_behind(state: ObjectState, leg: LegState) -> bool:
-    """Our view is older than our write: the watch of a foreign cluster lags."""
+    """Whether our view is older than our write: the watch of a foreign cluster lags."""
     seen = origin_version(state)
     return seen is not None and leg.written_rv is not None and int(seen) < int(leg.written_rv)
 
 
 def _name(leg: LegState) -> str:
-    """Without its namespace, as in the reference."""
+    """The claim's name without its namespace, as in the reference."""
     return leg.claim.rpartition("/")[2]
 
 
@@ -166,10 +166,10 @@ def _out_of_reach(volume: str | None, node: Manifest) -> Failed:
     return Failed(reasons.volume_out_of_reach(volume, name))
 
 
-# Are the objects of a reservation unchanged?
+# Whether the objects of a reservation are unchanged.
 #
-# A reservation writes nothing that would keep others from changing them. So any change of an object that is to
-# be written ends the reservation: its write would be refused, and its owner must know before confirming.
+# A reservation writes nothing that would stop others from changing them. So any change of an object to be
+# written ends the reservation: its write would be refused, and its owner must know before confirming.
 
 
 def judge_reserved(binding: BindingState, states: States) -> Failed | None:

@@ -6,24 +6,24 @@ from enum import StrEnum
 
 class Phase(StrEnum):
     RESERVED = "reserved"
-    """Legs are assumed and nothing is written: held until confirmed or until the lease ends."""
+    """Legs are assumed and nothing is written: held until it is confirmed or the lease ends."""
     PREBINDING = "prebinding"
-    """Legs are assumed; their writes are under way."""
+    """Legs are assumed; their writes are in flight."""
     WAITING = "waiting"
     """Every leg is written; the cluster completes them."""
     COMMITTING = "committing"
     """Every leg is bound; the pod is being bound to its node."""
     COMMITTED = "committed"
     COMPENSATING = "compensating"
-    """Something failed; legs are voided, released or retained."""
+    """The binding failed; legs are voided, released or retained."""
     ROLLED_BACK = "rolled-back"
 
 
 class LegPhase(StrEnum):
     PLANNED = "planned"
-    """Decided; its write is not queued yet: elsewhere the pod's nomination, or static legs, go first."""
+    """Decided; its write is not queued yet: on foreign objects the nomination, or static legs, go first."""
     ASSUMED = "assumed"
-    """Decided; whether it is written is not known yet."""
+    """Decided; the outcome of its write is not known yet."""
     JOINED = "joined"
     """Another binding writes it; this one only waits for the claim."""
     WRITTEN = "written"
@@ -34,13 +34,13 @@ class LegPhase(StrEnum):
     RELEASED = "released"
     """Written and undone."""
     RETAINED = "retained"
-    """Left as it is, with the reason."""
+    """Left in place, with the reason."""
 
 
 SETTLED = frozenset({LegPhase.VOIDED, LegPhase.RELEASED, LegPhase.RETAINED})
 """Legs that need nothing more when their binding fails."""
 UNDER_WAY = frozenset({Phase.RESERVED, Phase.PREBINDING, Phase.WAITING})
-"""Phases in which an observation can still fail a binding."""
+"""Phases in which a change in the cluster can still fail a binding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Guards:
     dirty: bool = True
     """A claim that may hold data is never unbound."""
     stamp: bool = True
-    """An object without the binding's stamp is not undone: it belongs to another writer by now."""
+    """An object without the binding's stamp is not undone: it belongs to another writer now."""
     memory: bool = True
     """Nodes on which bindings of a pod failed rank last in its next decisions."""
     in_flight: bool = True

@@ -1,4 +1,4 @@
-"""Planning a binding, one command that assumes every leg; and what invalidates a plan before its commit."""
+"""Planning a binding, one command that assumes every leg; and the events that invalidate a plan before commit."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class PlannedLeg:
     """The cluster's resourceVersion of the object that will be written."""
     joins: str | None = None
     bound: bool = False
-    """Bound to this volume already: nothing is written, but it must stay bound until the pod has its node."""
+    """Whether the claim is bound to this volume already: nothing is written, but it must stay bound."""
     capacity: str | None = None
     bytes: int | None = None
 
@@ -73,19 +73,19 @@ class Plan:
     deadline: int
     on_failure: Literal["rollback", "retain"] = "rollback"
     minds: bool = False
-    """Pods elsewhere matter to this pod: it has affinity, anti-affinity or spread constraints."""
+    """Whether pods on other nodes matter: the pod has affinity, anti-affinity or spread constraints."""
     repels: bool = False
-    """The pod's anti-affinity excludes others from its node and domain."""
+    """Whether the pod's anti-affinity excludes others from its node and domain."""
     reserved: bool = False
-    """Held until confirmed: the deadline is the end of its lease, and nothing is queued."""
+    """Whether it is held until confirmed: the deadline is the end of its lease, and nothing is queued."""
     key: str = ""
     """The idempotency key of a reservation's request; empty: none."""
     alpha_annotations: bool = False
-    """The node is written on claims under the alpha names too."""
+    """Whether the node is written on claims under the alpha names too."""
     exclusive: frozenset[str] = frozenset()
     """Bound claims that only one pod at a time may use."""
     staged: bool = False
-    """The pod is nominated first, then static legs are written, then dynamic ones: for objects of others."""
+    """For foreign objects: the pod is nominated first, then static legs are written, then dynamic ones."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ NOBODY: Mapping[str, str] = {}
 
 
 def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) -> Decision:
-    """Raises ConflictError, and then nothing is assumed.
+    """Assume every leg of a plan. Raises ConflictError, and then nothing is assumed.
 
     `company` are pods, each with its node, of the same batch of plans that this plan relies on.
     """
@@ -132,7 +132,7 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
 
 
 def _is_nominated(request: Plan) -> bool:
-    """While volumes are bound, the pod shows its future node. A reservation promises nothing."""
+    """Whether the pod shows its future node while volumes are bound. A reservation does not nominate."""
     return not request.reserved and any(not leg.bound for leg in request.legs)
 
 
@@ -141,7 +141,7 @@ def pod_patch(node: str) -> dict[str, Any]:
 
 
 def volume_patch(volume: Manifest, claim: str, claim_uid: str) -> dict[str, Any]:
-    """Makes the volume point at the claim; a link that existed before is not marked as ours."""
+    """The patch that points the volume at the claim; an existing link is not marked as ours."""
     namespace, _, name = claim.partition("/")
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
     patch: dict[str, Any] = {"spec": {"claimRef": {**reference, "uid": claim_uid}}}
@@ -231,17 +231,17 @@ def _leg_payload(leg: PlannedLeg) -> dict[str, Any]:
 
 # What invalidates a plan between its decision and its commit: write skew between schedulers.
 #
-# A plan touches its volumes, claims and pod, and their versions are checked one by one. But it depends on more:
+# A plan writes its volumes, claims and pod, and their versions are checked one by one. But it depends on more:
 # the pods on the node, the free bytes of a capacity object, that no other volume names the claim, and, for pods
-# with affinity, the pods elsewhere. Two schedulers that each see the last free slot touch different pods and
+# with affinity, pods on other nodes. Two schedulers that each see the last free slot write different pods and
 # would both succeed; so the events that others appended since the decision are checked too.
 
 _MOVES = ('"nodeName"', '"labels"', '"deletionTimestamp"', *(f'"{phase}"' for phase in TERMINATED))
-"""Marks in a pod's change after which it counts differently for pods with affinity."""
+"""Strings in a pod's change that show that it counts differently for pods with affinity."""
 
 
 def may_outdate(event: Event) -> bool:
-    """Whether the event may invalidate any plan at all: few of those that a busy system writes do."""
+    """Whether the event may invalidate any plan at all: few events of a busy system do."""
     noun = event.stream.partition("/")[0]
     if noun == "pod":
         if event.type == "PodCreated" or (event.type == "PodChanged" and event.binding is None):
@@ -259,7 +259,7 @@ def outdated(plan: Plan) -> Callable[[Event], str | None]:
     """Tests an event of another writer: the reason why the plan must be decided again, or None."""
     here = changed_since(plan.node, {leg.capacity for leg in plan.legs if leg.capacity is not None})
     promised = promised_since({leg.claim for leg in plan.legs if not leg.bound and leg.joins is None})
-    # Two plans of one pod may have another node and other volumes, and so nothing else in common.
+    # Two plans of one pod may have different nodes and volumes, and so nothing else in common.
     pod = f'"pod":"{plan.pod}"'
 
     def why(event: Event) -> str | None:
@@ -321,7 +321,7 @@ def promised_since(claims: Collection[str]) -> Callable[[Event], str | None]:
 
 
 def taken_by_plan(event: Event, claims: Collection[str]) -> str | None:
-    """`claims`: those that only one pod at a time may use."""
+    """Why a plan's event conflicts, or None. `claims`: those that only one pod at a time may use."""
     if event.type != "BindingPlanned":
         return None
     taken = next((claim for claim in claims if f'"claim":"{claim}"' in event.data), None)
@@ -335,13 +335,13 @@ def _claim_named(event: Event) -> str:
 
 
 def _matters(event: Event) -> bool:
-    """Heartbeats and other status do not; of a node's status only `allocatable` is read."""
+    """Whether a node's change matters: heartbeats do not; only `allocatable` is read of its status."""
     patch = orjson.loads(event.data).get("patch", {})
     return set(patch) != {"status"} or "allocatable" in patch["status"]
 
 
 def _arrives(event: Event, node: str) -> bool:
-    """A pod that was assumed on the node was counted then; its binding does not count again."""
+    """Whether a pod arrives on the node. An assumed pod was counted before; its binding does not count again."""
     if event.binding is not None and event.type != "PodAssumed":
         return False
     patch = orjson.loads(event.data).get("patch") or {}
@@ -349,7 +349,7 @@ def _arrives(event: Event, node: str) -> bool:
 
 
 def _moved_near(event: Event) -> str | None:
-    """In any domain: the next decision finds out which domains count."""
+    """Why a change may affect spread or affinity, in any domain: the next decision computes which ones."""
     noun, key = noun_and_key(event.stream)
     if noun == "pod" and _counts_otherwise(event):
         return reasons.neighbour_moved(key)
@@ -359,7 +359,7 @@ def _moved_near(event: Event) -> str | None:
 
 
 def _counts_otherwise(event: Event) -> bool:
-    """Creation and other changes do not count: among many pods no plan would ever be in time."""
+    """Whether a pod's event changes the counts. Other changes are ignored, or no plan would be in time."""
     if event.type in ("PodAssumed", "PodFreed"):
         return True
     if event.binding is not None:
@@ -370,7 +370,7 @@ def _counts_otherwise(event: Event) -> bool:
 
 
 def _kept_away(event: Event) -> str | None:
-    """Searches the text instead of parsing it: this runs for every event and is seldom true."""
+    """Why anti-affinity excludes the pod. Searches the text, unparsed: this runs for every event, rarely true."""
     if event.type == "BindingPlanned" and '"repels":true' in event.data:
         return reasons.POD_KEEPS_OTHERS_AWAY
     if event.type == "PodCreated" and '"podAntiAffinity"' in event.data and '"nodeName"' in event.data:
@@ -379,7 +379,7 @@ def _kept_away(event: Event) -> str | None:
 
 
 def _promises(event: Event, capacities: Collection[str]) -> bool:
-    """Room that a claim without a pod was promised."""
+    """Whether a claim without a pod was promised room in one of the capacity objects."""
     patch = orjson.loads(event.data).get("patch") or {}
     room = promised_room((patch.get("metadata") or {}).get("annotations") or {})
     return room is not None and room.capacity in capacities

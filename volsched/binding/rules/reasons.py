@@ -1,4 +1,4 @@
-"""Why a binding, or a leg of one, ended as it did: all messages about it that users see.
+"""Why a binding or one of its legs ended: all messages about it that users see.
 
 Messages that the reference has too are spelled as in the reference.
 """
@@ -11,7 +11,7 @@ RESERVATION_LOST = "the reservation was lost"
 
 # Legs that could not be written, or were not bound.
 BINDING_VOLUMES = "binding volumes: "
-"""Before what went wrong between the plan and the node of the pod, as in the reference."""
+"""The prefix of errors between the plan and the pod's node, as in the reference."""
 DEADLINE_EXCEEDED = f"{BINDING_VOLUMES}context deadline exceeded"
 PROVISIONING_FAILED = "provisioning failed"
 NOT_FOUND = "not found"
@@ -19,12 +19,12 @@ CHANGED = "was changed by somebody else since the plan: Conflict"
 FAILED_BEFORE_WRITE = "the binding failed before this leg was written"
 NOT_WRITABLE = "a leg could not be written"
 
-# Legs that were to be undone.
+# Legs to be undone.
 KEPT = "bound and clean: kept for the next plan, which is pinned to it"
 HOLDS_DATA = "the claim may hold data and is never unbound; delete the claim to give it up"
 CLAIM_GONE = "its claim is gone and may have held data; the volume is reclaimed as its policy says"
 NOT_OURS = "it does not carry this binding's stamp: somebody else has written it since"
-# Stored with the leg and recognised by its beginning in the failure memory: the words cannot change.
+# Stored with the leg, and the failure memory recognises its beginning: the words cannot change.
 REFUSED = "refused: the provisioner gave the node back, and nothing was made"
 RETAINED_HALF_BOUND = "S3: half bound, and Kubernetes' PV controller has not completed it; it will when it runs"
 RETAINED_NAMED = "S4: the claim names its volume, which Kubernetes never changes; it is being bound"
@@ -32,7 +32,7 @@ RETAINED_BOUND = "S5: bound, and Kubernetes never unbinds; the next plan is pinn
 RETAINED_NOT_OURS = f"S6: {NOT_OURS}"
 RETAINED_CLAIM_GONE_LATE = "S7: its claim is gone and the volume was bound; it is reclaimed as its policy says"
 RETAINED_PROVISIONING = "D2: a provisioner was asked and cannot be called back; its volume goes to this claim"
-"""On a foreign cluster: what users read in `audit retained`, each with its row of the table of safe releases."""
+"""On a foreign cluster: the reasons shown by `audit retained`, each with its row of the safe table."""
 STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its volume goes to this claim"
 UNDONE = "written late, after the leg had ended, and undone"
 
@@ -158,7 +158,7 @@ def object_modified(resource: str, name: str | None) -> str:
     )
 
 
-# Why a plan is refused: an object of its own is not as it was when the plan was made.
+# Why a plan is refused: one of its objects has changed since the decision.
 def planned_pod_gone(pod: str, uid: str) -> str:
     return f'pod "{pod}" with uid {uid} is gone'
 
@@ -195,7 +195,7 @@ def planned_object_changed(stream: str, version: str | None) -> str:
     return f"{stream} is not at version {version} any more"
 
 
-# Why a plan is decided again: what another process did since the decision.
+# Why a plan is decided again: another process's write since the decision.
 CAPACITY_RESERVED = "another plan reserved of the same capacity"
 POD_KEEPS_OTHERS_AWAY = "a pod was planned that keeps others away from where it runs"
 

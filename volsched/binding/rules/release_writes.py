@@ -1,7 +1,7 @@
 """The writes that undo a leg: one at a time, each conditional, claim before volume.
 
-Called again after a crash, or after each write, a release continues from what it finds. What may hold data, what
-others have taken since and what a provisioner may still create is retained, with the reason.
+Called again after a crash, or after each write, a release continues from the objects that it reads. A volume that
+may hold data, that others have taken since, or that a provisioner may still create is retained, with the reason.
 """
 
 from collections.abc import Mapping
@@ -63,12 +63,12 @@ from volsched.log.events.fold import (
 )
 
 USED_PHASES = ("Bound", "Released", "Failed")
-"""Phases of a volume that its claim may have been bound to; nothing else is known once the claim is gone."""
+"""Phases of a volume that may have been bound; once its claim is deleted, nothing else shows it."""
 Step = TypeVar("Step")
 
 
 def patiently(step: Step | Undecided, patient: bool) -> Step | Undecided | LegOutcome:
-    """The step; a release that has waited for others long enough is retained."""
+    """The step; a release that has waited long enough for others is retained."""
     return _retained(REASONS[step.row]) if isinstance(step, Undecided) and not patient else step
 
 
@@ -120,7 +120,7 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
         case SafeAction.NOTHING:
             if volume is None or leg.dynamic or stamp_of(volume.manifest or {}) != binding:
                 return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason)
-            # Somebody else has freed the volume and left our stamp on it.
+            # Another writer has released the volume and left our stamp on it.
             unmarked = {"metadata": {"annotations": dict.fromkeys(BINDING_MARKS)}}
             return EffectWrite(
                 kind="PersistentVolume", key=leg.volume or "", patch=unmarked, version=version(volume)
@@ -135,7 +135,7 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
 
 
 def _release_static(binding: str, leg: LegState, states: States, guards: Guards) -> EffectWrite | Outcome:
-    """Claim before volume, mark last: no process can complete the binding or take the volume half way."""
+    """Claim before volume, mark last: no other process can complete the binding or take the volume midway."""
     volume, claim = living(states, f"volume/{leg.volume}"), planned_claim(leg, states)
     manifest = {} if claim is None or claim.manifest is None else claim.manifest
     if volume is None or volume.manifest is None or not _is_written(volume.manifest, binding, leg, guards):
@@ -162,7 +162,7 @@ def _release_static(binding: str, leg: LegState, states: States, guards: Guards)
 
 
 def _unmark(binding: str, leg: LegState, claim: ObjectState | None) -> EffectWrite | None:
-    """Every release removes its mark before it ends: a claim that keeps the mark is never bound again.
+    """Remove the release's mark before it ends: a claim that keeps the mark is never bound again.
 
     The mark names its binding, so that a release removes only its own and a late mark is recognised.
     """
@@ -178,7 +178,7 @@ def _why_kept(claim: Manifest, guards: Guards) -> str | None:
 
 
 def _nothing_left(volume: ObjectState | None, leg: LegState) -> Outcome:
-    """The volume is gone, free again, or taken by another claim: nothing of this leg is left to undo."""
+    """The outcome if the volume is deleted, free again, or taken by another claim: nothing is left to undo."""
     if volume is None or volume.manifest is None:
         return LegOutcome(phase=LegPhase.RELEASED, reason=volume_gone(leg.volume))
     reference = claim_of(volume.manifest)
@@ -197,7 +197,7 @@ def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards
     if stamp_of(manifest) != binding and (guards.stamp or SELECTED_NODE not in annotations(manifest)):
         return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason if leg.state == LegPhase.RELEASING else None)
     ordered = any(key in annotations(manifest) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER))
-    # A provisioner that removes the node has refused for good; one that is not sure keeps it.
+    # A provisioner that removes the node has refused permanently; one that is not sure keeps it.
     if spec(manifest).get("volumeName") or (ordered and SELECTED_NODE in annotations(manifest)):
         return _retained(STILL_PROVISIONING)
     dropped = dict.fromkeys((*selections(manifest), BINDING_STAMP))

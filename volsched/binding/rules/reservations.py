@@ -23,12 +23,12 @@ from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import AttemptError
 from volsched.scheduling.rules.volume_filter import prefilter
 
-# A reservation is a binding that waits before its first write, so the usual rules hold what it holds: its legs
-# are open, its assumptions lie over the objects, its capacity is reserved, and a pod has at most one. The
-# cluster sees nothing of it, and its end needs no undo.
+# A reservation is a binding that waits before its first write, so the usual rules protect it: its legs are open,
+# its assumptions lie over the objects, its capacity is reserved, and a pod has at most one. Nothing of it is
+# written to the cluster, and its end needs no undo.
 #
-# All three commands are total: repeated or too late, they write no event, and the binding shows what became of
-# the reservation. Rejected: a separate table of holds, which every rule about legs would have to read as well.
+# All three commands are total: repeated or too late, they write no event, and the binding shows the outcome.
+# Rejected: a separate table of holds, which every rule about legs would have to read as well.
 
 
 class GatedError(Exception):
@@ -80,9 +80,9 @@ def _is_over(state: BindingState, now: int) -> bool:
 
 # Binding a delayed claim without a pod: the caller names the node on which it will be used.
 #
-# Decided as for a pod that has this claim alone and runs on the node already, so taints and room for a pod are
+# Decided as for a pod that has only this claim and runs on the node already, so taints and room for a pod are
 # not checked; and written as the scheduler writes it, but conditional and in one step. The PV controller or a
-# provisioner completes it. There is no pod to wait for, so nothing is undone if they do not.
+# provisioner completes it. No pod waits, so nothing is undone if they do not.
 
 BIND_REQUESTED = "BindRequested"
 
@@ -110,13 +110,13 @@ class NodeChoice:
     volume: str | None
     """None: to be provisioned."""
     alpha: bool = False
-    """The node is written under the alpha names too."""
+    """Whether the node is written under the alpha names too."""
     room: PromisedCapacity | None = None
-    """The share of a capacity object, if the driver publishes any."""
+    """The room in a capacity object, if the driver publishes any."""
 
     @property
     def written(self) -> str:
-        """The stream that is written."""
+        """The stream to write."""
         return f"claim/{self.claim.key}" if self.volume is None else f"volume/{self.volume}"
 
     @property
@@ -155,7 +155,7 @@ def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> No
 
 
 def bind_event(choice: NodeChoice, states: States, *, reason: str) -> NewEvent:
-    """The one write. The caller ensures that the streams equal what the choice was made on."""
+    """The event of the one write. The caller ensures that the streams are unchanged since the choice."""
     written = living(states, choice.written)
     assert written is not None
     assert written.manifest is not None

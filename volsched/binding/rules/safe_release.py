@@ -1,10 +1,10 @@
-"""What of a leg can be taken back from a cluster that never unbinds: the safe table, row by row.
+"""The safe table: which writes of a leg can be undone on a cluster that never unbinds, row by row.
 
 A real PV controller binds in four writes, each with the version that it has cached: the volume's spec, the
 volume's phase, the claim, the claim's status. While the phase is not Bound, the second write must still succeed,
 so a conditional removal of claimRef makes the controller fail before it writes the claim (S2). Once the phase is
-Bound, the third write depends on the claim alone: removing claimRef then ends in a claim that is Lost (S3). A
-provisioner that has been asked cannot be called back (D2). Everything later stays as it is, and is listed.
+Bound, the third write depends on the claim alone: removing claimRef then leaves a Lost claim (S3). A request to a
+provisioner cannot be cancelled (D2). Everything later is retained, and listed.
 
 Rejected: a fence on the claim before S3 is cleared. A controller whose view of volumes lags writes it again.
 """
@@ -45,13 +45,13 @@ class SafeRow(StrEnum):
     NOT_OURS = "S6"
     CLAIM_GONE = "S7"
     CLAIM_GONE_LATE = "S7 late"
-    """The volume's phase is not Available any more: the controller, or a provisioner, may be reclaiming it."""
+    """The volume's phase is no longer Available: the controller, or a provisioner, may be reclaiming it."""
     SELECTED = "D1"
     PROVISIONING = "D2"
     GIVEN_BACK = "D2'"
     """A provisioner has removed the node: it created nothing and will create nothing."""
     NODE_GONE = "D2''"
-    """A provisioner was requested, and the node has been gone for longer than we wait; no volume was created."""
+    """A provisioner was requested, the node was deleted longer ago than our timeout, and no volume was created."""
 
 
 class SafeAction(StrEnum):
@@ -75,7 +75,7 @@ ACTIONS = {
     SafeRow.PROVISIONING: SafeAction.RETAIN,
     SafeRow.GIVEN_BACK: SafeAction.CLEAR,
 }
-"""One action per row; `D2''` (its node is gone), `P1` and `P2` (the pod) are judged where they are met."""
+"""One action per row; `D2''` (its node is deleted), `P1` and `P2` (the pod) are judged by their callers."""
 
 REASONS = {
     SafeRow.HALF_BOUND: reasons.RETAINED_HALF_BOUND,
@@ -85,12 +85,12 @@ REASONS = {
     SafeRow.CLAIM_GONE_LATE: reasons.RETAINED_CLAIM_GONE_LATE,
     SafeRow.PROVISIONING: reasons.RETAINED_PROVISIONING,
 }
-"""Why a leg is retained."""
+"""The reasons why legs are retained, by row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A release that cannot be decided now: judged again a moment later, retained when the patience ends."""
+    """A release that cannot be decided now: it is retried a moment later, and retained after the last retry."""
 
     row: SafeRow
 
@@ -98,7 +98,7 @@ class Undecided:
 def static_row(
     binding: str, volume_name: str, claim_uid: str, claim: Manifest | None, volume: Manifest
 ) -> SafeRow:
-    """`claim`: the one that the leg was planned for; None if it is gone."""
+    """The row of a static leg. `claim`: the one that the leg was planned for; None if it was deleted."""
     reference = claim_of(volume)
     if reference is None or not reference.get("uid"):
         return SafeRow.FREE
@@ -111,13 +111,13 @@ def static_row(
     if named == volume_name:
         return SafeRow.BOUND if claim_is_bound(claim) else SafeRow.NAMED
     if is_available:
-        # The controller goes on binding a claim that is being deleted, and policy Delete then destroys the volume.
+        # The controller still binds a claim that is being deleted, and policy Delete then destroys the volume.
         return SafeRow.CLAIM_GONE if is_being_deleted(claim) else SafeRow.PREBOUND
     return SafeRow.CLAIM_GONE_LATE if is_being_deleted(claim) or named else SafeRow.HALF_BOUND
 
 
 def dynamic_row(binding: str, claim_uid: str, claim: Manifest | None, *, is_stranded: bool = False) -> SafeRow:
-    """`is_stranded`: the node has been gone for longer than our patience, and there is no volume."""
+    """The row of a dynamic leg. `is_stranded`: the node was deleted long ago, and there is no volume."""
     if claim is None or uid(claim) != claim_uid:
         return SafeRow.FREE
     marks = annotations(claim)

@@ -1,4 +1,4 @@
-"""How a binding moves on: recorded outcomes, and the next step for the current state.
+"""The steps of a binding: recorded outcomes, and the next step for the current state.
 
 `advance` is level-triggered and idempotent: it reads the binding and its objects and returns the next step, or
 nothing. The store calls it in the transaction of every event that touches a binding, and recovery calls it after a
@@ -58,7 +58,7 @@ from volsched.scheduling.rules.attempts import nomination
 
 TIME_TO_WRITE_US = 60_000_000
 TIME_TO_BIND_US = 600_000_000
-"""For a pod that is on its node already: the rest of a lease says nothing about how long its volumes take."""
+"""Time to bind a pod that is on its node already: its volumes need not be bound within the rest of a lease."""
 VOLUME_RETAINED = "VolumeRetained"
 """The reason of the event about a claim whose leg could not be undone."""
 Stage = Literal["PreBind", "Bind"]
@@ -80,7 +80,7 @@ def open_binding(binding: str, states: States) -> BindingState | None:
 
 
 def context_of(state: BindingState, states: States) -> tuple[str, ...]:
-    """The streams that decide how the binding continues; volumes of provisioned claims as far as known."""
+    """The streams that decide the binding's next step; volumes of provisioned claims as far as known."""
     streams = [pod_stream(state), node_stream(state)]
     for leg in state.legs:
         streams.append(f"claim/{leg.claim}")
@@ -94,7 +94,7 @@ def context_of(state: BindingState, states: States) -> tuple[str, ...]:
 
 
 def record_leg(binding: str, index: int, outcome: LegOutcome, states: States) -> Decision:
-    """The outcome of a leg's effect."""
+    """Record the outcome of a leg's effect."""
     state = open_binding(binding, states)
     if state is None or index >= len(state.legs):
         return NOTHING
@@ -112,7 +112,7 @@ def record_leg(binding: str, index: int, outcome: LegOutcome, states: States) ->
 def _retained_notices(
     binding: str, index: int, leg: LegState, outcome: LegOutcome, states: States
 ) -> tuple[NewEffect, ...]:
-    """An event about the claim, where the claim lives elsewhere: what could not be undone is never silent."""
+    """An event about a foreign claim: a leg that could not be undone is always reported."""
     claim = living(states, f"claim/{leg.claim}")
     if claim is None or origin_version(claim) is None or uid(claim.manifest or {}) != leg.claim_uid:
         return ()
@@ -126,7 +126,7 @@ def _retained_notices(
 
 
 def record_pod(binding: str, outcome: PodOutcome, states: States) -> Decision:
-    """The outcome of binding the pod to its node."""
+    """Record the outcome of binding the pod to its node."""
     state = open_binding(binding, states)
     if state is None or state.state != Phase.COMMITTING:
         return NOTHING
@@ -137,7 +137,7 @@ def record_pod(binding: str, outcome: PodOutcome, states: States) -> Decision:
 
 
 def record_nomination(binding: str, reason: str | None, states: States) -> Decision:
-    """The pod shows its future node, so its legs may be written; or it cannot, for this reason."""
+    """Record that the pod shows its future node, so that its legs may be written; or the reason why not."""
     state = open_binding(binding, states)
     if state is None or state.state != Phase.PREBINDING:
         return NOTHING
@@ -166,7 +166,7 @@ def fail(binding: str, reason: str, states: States, *, leg: int | None = None) -
 
 
 def let_go(binding: str, state: BindingState, reason: str, states: States) -> Decision:
-    """End a reservation. None of its writes is under way, so its legs end with it."""
+    """End a reservation. None of its writes is in flight, so its legs end with it."""
     events = [moved(binding, Phase.COMPENSATING, reason=reason)]
     for index, leg in enumerate(state.legs):
         if leg.state == LegPhase.ASSUMED:
@@ -183,8 +183,8 @@ def begin(binding: str, state: BindingState, *, deadline: int | None = None) -> 
 
 
 def time_out(binding: str, now: int, states: States) -> Decision:
-    """Fail a binding whose deadline has passed. Writes get at least a minute: with no time at all they are still
-    made, and only then does the binding fail.
+    """Fail a binding whose deadline has passed. Writes get at least a minute: even with no time left they are made
+    before the binding fails.
     """
     state = open_binding(binding, states)
     deadline = None if state is None else state.plan.get("deadline")
@@ -200,7 +200,7 @@ def deadline_of(phase: str, deadline: int, planned_at: int) -> int:
 
 
 def give_up_write(binding: str, index: int, states: States) -> Decision:
-    """A leg's write was parked and its binding has failed: the release finds out whether the write happened."""
+    """Give up a parked write of a failed binding: the release finds out whether the write happened."""
     state = open_binding(binding, states)
     if state is None or state.state != Phase.COMPENSATING or index >= len(state.legs):
         return NOTHING
@@ -210,7 +210,7 @@ def give_up_write(binding: str, index: int, states: States) -> Decision:
 
 
 def give_up_release(binding: str, index: int, why: str, states: States) -> Decision:
-    """The release of a leg was parked: the leg is retained, undecided, and the binding can end."""
+    """Give up a parked release: the leg is retained, undecided, and the binding can end."""
     state = open_binding(binding, states)
     leg = None if state is None or index >= len(state.legs) else state.legs[index]
     rv = None if leg is None or leg.dynamic else claim_unseen(leg)
@@ -240,7 +240,7 @@ def advance(binding: str, states: States, *, guards: Guards = ALL_GUARDS) -> Dec
 
 
 def goes_on(state: State | None) -> bool:
-    """Whether another step may follow at once: forward is a single step, but a failure is undone leg by leg."""
+    """Whether another step may follow at once: a failure is undone leg by leg, but forward is a single step."""
     return isinstance(state, BindingState) and state.state == Phase.COMPENSATING
 
 
@@ -253,7 +253,7 @@ def moved(
     stage: Stage | None = None,
     leg: int | None = None,
 ) -> NewEvent:
-    """`deadline` replaces the binding's deadline; `stage` and `leg` say where a decision failed."""
+    """The event of a new phase. `deadline` replaces the binding's; `stage` and `leg` show where it failed."""
     is_open = phase not in (Phase.COMMITTED, Phase.ROLLED_BACK)
     data: dict[str, object] = {"state": phase.value, "open": is_open}
     optional = {"reason": reason, "deadline": deadline, "stage": stage, "leg": leg}
@@ -262,7 +262,7 @@ def moved(
 
 
 def _hold(binding: str, state: BindingState, states: States) -> Decision:
-    """Nothing while all is unchanged. Binding the pod to the reserved node implies confirmation."""
+    """A reservation's step: none while all is unchanged. Binding the pod to its node implies confirmation."""
     refused = _given_up(state)
     if refused is not None:
         return let_go(binding, state, _why(state, refused), states)
@@ -294,7 +294,7 @@ def _move_forward(binding: str, state: BindingState, states: States) -> Decision
     events, phases = [], []
     for index, leg in enumerate(state.legs):
         phase = LegPhase(leg.state)
-        # Bound legs too: waiting for the others does not bring back one that was lost.
+        # Bound legs too: waiting for the others does not restore a lost one.
         verdict = judge_leg(state, leg, states)
         if isinstance(verdict, Failed):
             return _failed(binding, f"{BINDING_VOLUMES}{verdict.why}", leg=index)
@@ -343,7 +343,7 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
             and origin_version(pod) is None
         ):
             freed.append(changed_event(pod_stream(state), nomination(None), binding=binding))
-    # Whether the pod is nominated is looked up where it is: a write that was not answered may still come.
+    # The pod itself shows whether it is nominated: an unanswered write may still arrive.
     effects: tuple[NewEffect, ...] = ()
     if pod is not None and origin_version(pod) is not None and any(leg.owner for leg in state.legs):
         streams = (pod_stream(state),)
@@ -355,7 +355,8 @@ def _next_stage(binding: str, state: BindingState) -> Decision:
     """Queue the writes of static legs, or, if all of those are written, of dynamic ones.
 
     A conflict costs little while every leg can still be undone. The PV controller completes a static leg within
-    milliseconds and a provisioner cannot be called back, so dynamic legs, which nobody contends for, come last.
+    milliseconds, and a request to a provisioner cannot be cancelled, so dynamic legs come last: they have no
+    contention.
     """
     planned = [(index, leg) for index, leg in enumerate(state.legs) if leg.state == LegPhase.PLANNED]
     chosen = [it for it in planned if not it[1].dynamic] or planned
@@ -365,7 +366,7 @@ def _next_stage(binding: str, state: BindingState) -> Decision:
 
 
 def _is_refused(binding: str, leg: LegState, states: States) -> bool:
-    """The claim carries this leg's stamp but no node: a provisioner that created nothing removes it."""
+    """Whether a provisioner refused the leg: the claim has its stamp, but the node was removed."""
     claim = manifest_of(states, f"claim/{leg.claim}")
     if not leg.dynamic or claim is None or uid(claim) != leg.claim_uid or claim_is_bound(claim):
         return False
