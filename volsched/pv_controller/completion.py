@@ -1,8 +1,8 @@
-"""The PV controller's part of a binding that is carried out in one transaction: a prebound volume gets its claim.
+"""The PV controller's part of a binding in one transaction: it binds a prebound volume and its claim.
 
-The tables are the controller's own. They run here without its lease, because they see nothing but a volume that
-the binding has just written for a claim that waits for it, both as they are in the transaction itself. Whatever
-else there may be to do about either of them is left to the controller.
+The tables are the controller's own. They run here without its lease, because they read only the volume that the
+binding has just written and the claim that waits for it, both inside the transaction itself. All other work on
+volume and claim is left to the controller.
 """
 
 from dataclasses import dataclass, field
@@ -34,10 +34,10 @@ from volsched.pv_controller.sync import Sync
 class LegCompletion:
     actor: str
     _classes: dict[str, tuple[int, ParsedObject[StorageClass]]] = field(default_factory=dict)
-    """Stream → the version that was read, and its value: all claims of a burst have the same few."""
+    """Stream → the version that was read, and its value: all claims of a burst share a few classes."""
 
     def __call__(self, binding: str, volume: str, states: States) -> Command | None:
-        """Binds volume and claim to each other; None where that is not all there is to do."""
+        """The command that binds volume and claim to each other; None if more work than that is left."""
         claim = _waiting_claim(binding, volume, states)
         if claim is None:
             return None
@@ -51,7 +51,7 @@ class LegCompletion:
             return NOTHING
         parsed = self._class(class_, storage_class)
         if parsed.value.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
-            # The controller would search: only in a delayed class the reserved volume is all that can match.
+            # The controller would search: only in a delayed class is the reserved volume the only match.
             return NOTHING
         key, name = noun_and_key(claim)[1], noun_and_key(volume)[1]
         caches = Caches([(CLAIM, versioned(wanted)), (VOLUME, versioned(target))])

@@ -1,8 +1,8 @@
 """The PV controller's loop: sync every claim and volume that changed, as the tables say.
 
 Level-triggered and exclusive: one controller acts at a time, under a lease whose epoch is checked with every
-write. On our own log the writes of a sync are one command, so the four writes of a binding are visible together or
-not at all. A periodic resync covers everything, so a lost or failed sync is only late.
+write. On our own log the writes of a sync are one command, so the four writes of a binding are atomic. A periodic
+resync covers all objects, so a lost or failed sync is only delayed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,8 +52,8 @@ POD = "Pod"
 LEASE_TTL = 15 * SECOND
 RESYNC = 15 * SECOND
 TURN = 1_500
-"""Objects at rest in one resync. A sync of these changes nothing, unless we have a defect; to sync all of 100,000
-every time would take a tenth of a core for good."""
+"""Objects at rest per resync. Their sync changes nothing, unless we have a defect; syncing all of 100,000 every
+time would permanently take a tenth of a core."""
 RETRY = 1 * SECOND
 BATCH = 512
 
@@ -78,19 +78,19 @@ class Controller:
     """Volume → claims that named it when they were last seen."""
     _later: dict[Key, int] = field(default_factory=dict)
     _put_off: dict[str, str] = field(default_factory=dict)
-    """Claim → the pod that is decided first: until then there is nothing to do about the claim."""
+    """Claim → the pod that must be decided first: until then the claim is not synced."""
     _throttle: NoticeThrottle = field(default_factory=NoticeThrottle)
     _versions: dict[Key, int] = field(default_factory=dict)
     """The versions of the world's objects that are in the caches."""
     _lease: Lease | None = None
     _free_at: int = 0
-    """When the lease of the current leader expires; it may end earlier."""
+    """When the lease of the current leader expires; it may be released earlier."""
     _leader: Lease | None = None
-    """That lease, as it was last seen."""
+    """The leader's lease as last read."""
     _is_led: bool = False
-    """Its holder was seen to renew it, and has not stopped: it is alive, but for the last few seconds."""
+    """Whether the holder renews its lease: it was alive a few seconds ago."""
     _resync_at: int = 0
-    """0: everything is synced, because we have just begun to lead."""
+    """When the next resync is due; 0: sync all objects, because we have just begun to lead."""
     _restless: dict[Key, None] = field(default_factory=dict)
     """Claims and volumes that still change."""
     _turns: Iterator[Key] = field(default_factory=lambda: iter(()))
@@ -135,13 +135,13 @@ class Controller:
         reach("controller.decided")
         self._write([sync for sync in syncs if sync.events or sync.notices], now)
         for sync in syncs:
-            # A sync that has written is followed by another, which sees the objects as they are then.
+            # A sync that has written is followed by another, which reads the objects as written.
             for start in () if sync.events else sync.operations:
                 self._operations.start(start, sync.key, now)
         return len(batch) + self._work(now)
 
     def next_due(self) -> int | None:
-        """When the next object is due; None: nothing waits, or another process is at it."""
+        """When the next object is due; None: nothing waits, or another process leads."""
         if self._is_led:
             return None
         working = (self._operations.next_due(), self._keeper.next_due())
@@ -185,8 +185,7 @@ class Controller:
                 return False
             self._is_led, self._leader = False, None
             if was is None or was.epoch != self._lease.epoch:
-                # The previous leader may have left anything half done; our own operations began on an outdated
-                # state.
+                # The previous leader may have left partial work; our own operations began on stale state.
                 self._operations.clear()
                 self._resync_at = 0
                 self._keeper.begin()
@@ -196,7 +195,7 @@ class Controller:
         known = self._leader
         if known is None or (known.holder, known.epoch) != (leader.holder, leader.epoch):
             return False
-        # A leader renews its lease when a third of it is over.
+        # A leader renews its lease after a third of its time.
         return (self._is_led or leader.until > known.until) and leader.until - now > LEASE_TTL // 2
 
     def _requeue(self, now: int) -> None:
@@ -208,7 +207,7 @@ class Controller:
             if due <= now:
                 del self._later[key]
                 self._queue[key] = None
-        # Pods are decided about in the order in which they came. Nobody is forgotten: the resync covers all.
+        # Pods are decided in the order of their arrival. No claim is forgotten: the resync covers all.
         for claim, pod in tuple(islice(self._put_off.items(), BATCH)):
             if not self.is_undecided(pod):
                 del self._put_off[claim]
@@ -218,7 +217,7 @@ class Controller:
         return [(kind, key) for kind in (CLAIM, VOLUME) for key in self._caches.keys(kind)]
 
     def _due_for_resync(self) -> list[Key]:
-        """All objects that still change, and some of the others in turn."""
+        """All objects that still change, and the next ones of the others in rotation."""
         resting = list(islice(self._turns, TURN))
         if not resting:
             self._turns = iter(self._everything())
@@ -276,7 +275,7 @@ class Controller:
         (self._first if asks else self._queue)[kind, key] = None
 
     def _drop(self, kind: str, key: str) -> None:
-        """The object is gone: sync the object that it pointed to, and forget its notices."""
+        """Remove a deleted object from the caches, sync the object that it pointed to, and forget its notices."""
         gone = self._caches.drop(kind, key)
         if gone is not None and isinstance(gone.value, Pod):
             self._release_claims(gone.value)
@@ -289,7 +288,7 @@ class Controller:
         self._operations.forget((kind, key))
 
     def _release_claims(self, pod: Pod) -> None:
-        """Claims that are being deleted may have waited for this pod to go, end or lose its node."""
+        """Sync claims whose deletion may have waited for this pod to be deleted, end or lose its node."""
         for use in claim_uses(pod):
             claim = self._caches.claim(use.key)
             if claim is not None and claim.meta.being_deleted:
@@ -309,13 +308,13 @@ class Controller:
             try:
                 drive(steps, sync.answer)
             except (SyncError, RejectedError):
-                # What was written before the error stands, as it would call by call; the rest is retried.
+                # Writes before the error are kept, as they would be call by call; the rest is retried.
                 self._later[key] = now + RETRY
         self._queue |= {(it.kind, it.key): None for it in sync.enqueued}
         return sync if sync.events or sync.notices or sync.operations else None
 
     def _decided_first(self, name: str) -> str | None:
-        """The pod that the claim is bound with, if it was not scheduled yet: a sync could only report that."""
+        """The pod that the claim waits for, if it was not decided yet: a sync could only report that."""
         claim = self._caches.claim(name)
         if claim is None or claim.value.volume_name or claim.meta.being_deleted:
             return None
@@ -330,7 +329,7 @@ class Controller:
         return first if is_delayed else None
 
     def _steps(self, key: Key) -> Iterator[Steps[None]]:
-        """One after the other, each on the object as the one before left it."""
+        """The tables to run, one after the other, each on the result of the previous one."""
         kind, name = key
         if kind == CLAIM:
             if (claim := self._caches.claim(name)) is not None:
@@ -352,7 +351,7 @@ class Controller:
         try:
             outcomes: Sequence[object] = execute(self.database, commands, now=now)
         except Exception:
-            # Whether the commands were committed is unknown, so the caches are reset from the log.
+            # The outcome of the commit is unknown, so the caches are reset from the log.
             for sync in syncs:
                 self._take_back(sync, now)
             raise
@@ -362,7 +361,7 @@ class Controller:
         reach("controller.written")
 
     def _take_back(self, sync: Sync, now: int) -> None:
-        """The sync was not committed: remove its effects from the caches."""
+        """Remove the effects of a sync that was not committed from the caches."""
         self._later[sync.key] = now
         for stream in sync.versions:
             self._forget(stream)
@@ -381,12 +380,12 @@ def _claims_first(key: Key) -> bool:
 
 
 def _is_at_rest(manifest: Manifest) -> bool:
-    """Our own write bound it and nothing else is pending: another sync would change nothing."""
+    """Whether the object is bound and nothing is pending: another sync would change nothing."""
     bound = status(manifest).get("phase") == "Bound"
     return bound and not is_being_deleted(manifest) and ROLLBACK not in annotations(manifest)
 
 
 def _is_free(manifest: Manifest) -> bool:
-    """A volume without a claim: only a claim, which is synced itself, can change that."""
+    """Whether a volume has no claim: only the sync of a claim can change that."""
     free = status(manifest).get("phase") == "Available" and claim_of(manifest) is None
     return free and not is_being_deleted(manifest)

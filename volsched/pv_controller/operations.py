@@ -1,4 +1,4 @@
-"""Long operations of the PV controller, stepped; their calls, and the throttle of repeated notices."""
+"""Long operations of the PV controller, run step by step; their calls, and the throttle of repeated notices."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,7 +66,7 @@ def store_command(
 
 
 def stored_by(done: Done) -> ObjectState | None:
-    """The object after the request, at the version that the log gave it; None: there is none."""
+    """The object after the request, at its version in the log; None: there is none."""
     stored = done.basis
     if not isinstance(stored, ObjectState) or stored.manifest is None:
         return None
@@ -101,7 +101,7 @@ def ask(provisioner: Provisioner, request: PluginCall, now: int) -> Any:
 
 
 def _volume(answer: Any, request: Provision) -> Any:
-    """Validates a provisioner's answer, which may be anything."""
+    """Validate a provisioner's answer, which may be anything."""
     try:
         parsed_volume({**answer, "metadata": {**(answer.get("metadata") or {}), "name": request.volume_name}})
         return {**answer, "spec": {**answer["spec"]}}
@@ -110,7 +110,7 @@ def _volume(answer: Any, request: Provision) -> Any:
 
 
 def no_answer(request: PluginCall, why: str) -> PluginError:
-    """Whether storage was created is unknown, so the selected node stays. Deletion is safe to repeat."""
+    """The error of an unknown outcome: storage may exist, so the selected node stays. Deletion is idempotent."""
     return UnfinishedError(why) if isinstance(request, Provision) else PluginError(why)
 
 
@@ -121,10 +121,10 @@ TELL_AGAIN = 300 * SECOND
 
 @dataclass(slots=True)
 class NoticeThrottle:
-    """A notice is written once, and again after a while."""
+    """Limits a repeated notice: it is written once, and again after a while."""
 
     _at: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
-    """By the object's uid: its notices, and when they were last written."""
+    """The notices of each object, by uid, with the time when they were last written."""
 
     def is_news(self, notice: Notice, now: int) -> bool:
         """Whether to write the notice; if so, it is recorded as written."""
@@ -136,19 +136,19 @@ class NoticeThrottle:
         if last is not None and now - last < TELL_AGAIN:
             return False
         if notice.reason == PROVISIONING_FAILED:
-            # Readers take the last notice for the reason of a failed binding, so an earlier one may be repeated.
+            # Readers take the last notice as the reason of a failed binding, so an earlier one may be repeated.
             for other in [it for it in written_at if it[0] == PROVISIONING_FAILED]:
                 del written_at[other]
         written_at[what] = now
         return True
 
     def take_back(self, notices: Iterable[Notice]) -> None:
-        """The notices were not written after all."""
+        """Forget notices that were not written."""
         for notice in notices:
             self._at.get(notice.uid, {}).pop(_what(notice), None)
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Forget the notices of a deleted object."""
         self._at.pop(uid, None)
 
 
@@ -156,18 +156,18 @@ def _what(notice: Notice) -> tuple[str, str]:
     return notice.reason, notice.message
 
 
-# An operation is a generator like a sync, but it goes call by call: each of its requests to the store is a
-# separate command, conditional on what the operation has read and on the controller's lease. Concurrent
-# operations share a transaction. An operation stops while it pauses or a provisioner works, and continues at a
-# later step.
+# An operation is a generator like a sync, but it runs call by call: each of its requests to the store is a
+# separate command, conditional on the versions that the operation has read and on the controller's lease.
+# Concurrent operations share a transaction. An operation stops while it pauses or a provisioner works, and
+# continues at a later step.
 #
-# None of it is stored. After a crash the resync starts it again, and it finds earlier work by the volume's
-# name.
+# Operations are not stored. After a crash the resync starts them again, and they find earlier work by the
+# volume's name.
 
 FIRST_BACKOFF = 500 * MILLISECOND
 LONGEST_BACKOFF = 122 * SECOND
 PATIENCE = 60 * SECOND
-"""How long a provisioner may take before the claim reports it; then the call starts over."""
+"""Timeout of a provisioner's answer: then the claim reports it, and the call is retried."""
 COMPONENT = "persistentvolume-controller"
 Key = tuple[str, str]
 
@@ -179,14 +179,14 @@ class _Running:
     """The object whose sync started it."""
     steps: Steps[None]
     request: Request | None = None
-    """Not answered yet."""
+    """The request that is not answered yet."""
     reply: Any = None
     error: Exception | None = None
     due: int = 0
     called_at: int | None = None
-    """When the call that the provisioner has not answered yet was first made."""
+    """When the provisioner's unanswered call was first made."""
     versions_read: dict[str, int] = field(default_factory=dict)
-    """Stream → the version that was read live since the last call of a provisioner."""
+    """Stream → the version read live since the last call of a provisioner."""
     checked: bool = False
     """Preconditions were re-checked; irreversible calls are allowed from here."""
     creating: str = ""
@@ -215,7 +215,7 @@ class Operations:
     new_uid: Callable[[], str]
     throttle: NoticeThrottle
     sync_later: Callable[[Key, int], None]
-    """Schedules a sync of the object at that time."""
+    """Schedules a sync of the object at a time."""
     in_doubt: Callable[[str], None]
     """Reports that storage may be left behind for a volume of that name."""
     _running: dict[str, _Running] = field(default_factory=dict)
@@ -223,7 +223,7 @@ class Operations:
     _notices: list[Notice] = field(default_factory=list)
 
     def start(self, start: StartOperation, key: Key, now: int) -> None:
-        """Run it from the next step on, unless one of that name runs or backs off after an error."""
+        """Run an operation from the next step on, unless one of its name runs or backs off after an error."""
         running, backoff = self._running.get(start.name), self._backoffs.get(start.name)
         if running is not None:
             running.wanted_again = True
@@ -253,12 +253,12 @@ class Operations:
         return frozenset(running.creating for running in self._running.values() if running.creating)
 
     def forget(self, key: Key) -> None:
-        """The object is gone; its running operations run to their end."""
+        """Forget the back-offs of a deleted object; its running operations run to their end."""
         for name in [name for name, backoff in self._backoffs.items() if backoff.key == key]:
             del self._backoffs[name]
 
     def clear(self) -> None:
-        """Another process leads now and restarts unfinished operations."""
+        """Drop all operations: another process leads now and restarts unfinished ones."""
         for running in self._running.values():
             running.steps.close()
         self._running.clear()
@@ -269,7 +269,7 @@ class Operations:
     def _go_on(
         self, running: _Running, requests: list[tuple[_Running, Command]], now: int, lease: LeaseProof
     ) -> int:
-        """Continue until it needs the store, waits, or ends; returns the number of moves."""
+        """Run the operation until it needs the store, waits, or ends; returns the number of moves."""
         moves = 0
         while True:
             if running.request is None:
@@ -318,7 +318,7 @@ class Operations:
         del self._running[running.name]
         self._backoffs.pop(running.name, None)
         if running.wanted_again:
-            # A sync wanted the operation while it ran.
+            # A sync requested the operation while it ran.
             self.sync_later(running.key, now)
 
     def _back_off(self, running: _Running, now: int) -> None:
@@ -331,7 +331,7 @@ class Operations:
         self.sync_later(running.key, now + wait)
 
     def _abandon(self, running: _Running, now: int) -> None:
-        """A precondition no longer holds: sync the object again."""
+        """End an operation whose precondition no longer holds, and sync the object again."""
         running.steps.close()
         del self._running[running.name]
         if running.creating:
@@ -341,7 +341,7 @@ class Operations:
     # --- the provisioner --------------------------------------------------------------------------------
 
     def _call(self, running: _Running, request: PluginCall, now: int) -> bool:
-        """False: not finished yet."""
+        """Call the provisioner; False: it has not finished yet."""
         running.called_at = now if running.called_at is None else running.called_at
         if isinstance(request, Provision):
             running.creating = request.volume_name
@@ -372,14 +372,14 @@ class Operations:
         return store_command(request, uid=self.new_uid, actor=self.owner, lease=lease, now=now)
 
     def _execute(self, requests: Sequence[tuple[_Running, Command]], now: int) -> bool:
-        """All in one transaction; False: we no longer lead."""
+        """Execute all requests in one transaction; False: we no longer lead."""
         news = [notice for notice in self._notices if self.throttle.is_news(notice, now)]
         self._notices.clear()
         commands = [*(self._notice_command(notice, now) for notice in news), *(command for _, command in requests)]
         try:
             outcomes = execute(self.database, commands, now=now)
         except Exception:
-            # Whether it was committed is unknown; the operations start over and find out.
+            # The outcome of the commit is unknown; the operations start over and find out.
             self.throttle.take_back(news)
             for running, _ in requests:
                 self._abandon(running, now)

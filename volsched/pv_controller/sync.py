@@ -1,4 +1,4 @@
-"""One sync of the PV controller, which answers the tables' requests from caches; a volume returned by hand."""
+"""One sync of the PV controller, which answers the tables' requests from caches; returning a volume by hand."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -32,8 +32,8 @@ from volsched.pv_controller.rules import (
 from volsched.pv_controller.rules.rollback import claim_stream, return_volume, returned_notice
 from volsched.runtime.clock import rfc3339
 
-# The caches show a write at once, so that the next step of the same sync sees it; it takes effect when the
-# command is committed, all together or not at all.
+# The caches show a write at once, so that the next step of the same sync sees it; all writes take effect
+# atomically when the command is committed.
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class Sync:
 
     key: Key
     states: States
-    """What a live read finds."""
+    """The states that a live read returns."""
     position: int
-    """Up to where in the log they are known."""
+    """The log position of the states."""
     caches: Caches
     drop: Callable[[str, str], None]
     """Called when an object is removed."""
@@ -57,7 +57,7 @@ class Sync:
     scan: Scan | None = None
     """Events that must not have happened since the sync read."""
     _before: Manifest = field(default_factory=dict)
-    """The object of the last event as it was before."""
+    """The object of the last event before that event."""
 
     def answer(self, request: Request) -> Any:
         if isinstance(request, Update):
@@ -74,17 +74,17 @@ class Sync:
         if isinstance(request, LiveGet):
             stream = stream_of(request.kind, request.key)
             state = self.states.get(stream)
-            # As good as live: the command is refused if the object has changed when it is carried out.
+            # Equivalent to a live read: the command is refused if the object has changed when it is carried out.
             self.versions.setdefault(stream, version_of(state))
             return versioned(state) if isinstance(state, ObjectState) else None
         if isinstance(request, LivePods):
-            # Likewise: the caches equal the world, and a pod that got a node since invalidates the command.
+            # Likewise: the caches equal the world, and a pod that got a node since then invalidates the command.
             self.scan = Scan(self.position, _placing_in(request.namespace))
             return [pod.manifest for pod in self.caches.pods_using(self.key[1])]
         raise SyncError(f"{type(request).__name__} is for operations, and this is a sync")
 
     def command(self, *, actor: str, lease: LeaseProof, throttle: NoticeThrottle, now: int) -> Command:
-        """All writes and notices of the sync, refused if anything it read has changed."""
+        """All writes and notices of the sync as a command, refused if any object that it read has changed."""
         news = [notice for notice in self.notices if throttle.is_news(notice, now)]
         places = [notice_stream(it.kind, it.key, it.uid, it.reason, it.message) for it in news]
 
@@ -128,8 +128,8 @@ class Sync:
         return self.caches.object_of(kind, key)
 
     def _add(self, event: NewEvent, before: Manifest, after: Manifest) -> None:
-        """An object and its status written in succession are one event: the command is atomic, so no reader could
-        see the state in between.
+        """Add a write. An object and its status written in succession are one event: the command is atomic, so no
+        reader could see the intermediate state.
         """
         last = self.events[-1] if self.events else None
         if last is not None and last.stream == event.stream and last.type == event.type:
@@ -140,7 +140,7 @@ class Sync:
 
 
 def _placing_in(namespace: str) -> Callable[[Event], str | None]:
-    """Pods of the namespace that got a node meanwhile may be using any of its claims."""
+    """Tests an event: a pod of the namespace that got a node meanwhile may be using any of its claims."""
 
     def outdated(event: Event) -> str | None:
         placed = event.stream.startswith(f"pod/{namespace}/") and '"nodeName"' in event.data
@@ -149,11 +149,11 @@ def _placing_in(namespace: str) -> Callable[[Event], str | None]:
     return outdated
 
 
-# The command that returns a released volume, with everything that it must be checked against.
+# The command that returns a released volume, with all streams to check.
 
 
 def releasing(database: Database, name: str, *, reason: str, by: str, actor: str, now: int) -> Command | None:
-    """None if there is no such volume. A concurrent plan or write with the volume refuses the command."""
+    """The command, or None if the volume does not exist. A concurrent plan or write of the volume refuses it."""
     stream = f"volume/{name}"
     with database.read() as connection:
         states, _ = load_states(database, connection, [stream])

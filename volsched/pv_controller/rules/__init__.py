@@ -1,6 +1,6 @@
-"""The PV controller as pure tables: what to do about a claim or a volume, as requests to a driver.
+"""The PV controller as pure tables: the actions on a claim or a volume, as requests to a driver.
 
-A driver needs nothing but what is named here.
+A driver needs only the names exported here.
 """
 
 from volsched.pv_controller.rules.claim_sync import sync_claim

@@ -40,7 +40,7 @@ Changed = dict[str, Any]
 
 
 def with_spec(manifest: Manifest, **fields: Any) -> Changed:
-    """None removes a field, here and below: a stored manifest holds no nulls."""
+    """Set fields of the spec. None removes a field, here and below: a stored manifest holds no nulls."""
     return _within(manifest, "spec", fields)
 
 
@@ -58,7 +58,7 @@ def with_annotations(
 
 
 def without_selected_node(claim: Manifest) -> Changed:
-    """So that the scheduler chooses again."""
+    """The claim without its selected node, so that the scheduler chooses again."""
     return with_annotations(claim, drop=SELECTED_NODE_KEYS)
 
 
@@ -71,7 +71,7 @@ def _within(manifest: Manifest, part: str, fields: Mapping[str, Any]) -> Changed
     return {**manifest, part: {key: value for key, value in below.items() if value is not None}}
 
 
-# The controller's writes and events in its own terms: save, move to a phase, tell.
+# The controller's writes and events in its own terms: save, move to a phase, notify.
 
 
 def save_claim(manifest: Manifest, *, status: bool = False) -> Steps[ParsedObject[Claim]]:
@@ -105,9 +105,9 @@ def move_volume(volume: ParsedObject[Volume], phase: str, *, message: str = "") 
 
 
 def fail_volume(volume: ParsedObject[Volume], reason: str, message: str) -> Steps[None]:
-    """Phase Failed and a Warning, both once, however often the operation fails again."""
+    """Set phase Failed and write a Warning, both once, however often the operation fails again."""
     if volume.value.phase == FAILED:
-        # Every sync retries the operation. A notice each time would bury everything else.
+        # Every sync retries the operation. A notice each time would hide all others.
         pass
     else:
         failed = yield from move_volume(volume, FAILED, message=message)
@@ -115,10 +115,10 @@ def fail_volume(volume: ParsedObject[Volume], reason: str, message: str) -> Step
 
 
 def reset_claim(claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[ParsedObject[Claim]]:
-    """Phase Pending, and a status without traces of an earlier volume."""
+    """Set phase Pending, and remove an earlier volume from the status."""
     status = _unbound(claim, PENDING, rules)
     if status == claim.manifest:
-        # The usual case: the claim has been waiting since it was created.
+        # The usual case: the claim has waited since it was created.
         reset = claim
     else:
         reset = yield from save_claim(status, status=True)
@@ -127,7 +127,7 @@ def reset_claim(claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[
 
 def lose_claim(claim: ParsedObject[Claim], reason: str, message: str, *, rules: ControllerRules) -> Steps[None]:
     if claim.value.phase == LOST:
-        # Reported once, when it happened. Remains in the status stay, as in the reference.
+        # Reported once, when it happened. Leftovers in the status stay, as in the reference.
         pass
     else:
         lost = yield from save_claim(_unbound(claim, LOST, rules), status=True)
@@ -151,8 +151,8 @@ def _unbound(claim: ParsedObject[Claim], phase: str, rules: ControllerRules) -> 
 
 
 def bind(volume: ParsedObject[Volume], claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """Writes that would change nothing are skipped, so a healthy binding costs none."""
-    # Judged on the volume as found: the writes below make every volume look Bound.
+    """Bind volume and claim. Writes that would change nothing are skipped, so a healthy binding costs none."""
+    # Computed before the writes below, which make every volume look Bound.
     clean = starts_clean(volume.value, claim.value)
     volume = yield from _point_volume_at(volume, claim)
     volume = yield from move_volume(volume, BOUND)
@@ -168,7 +168,7 @@ def unbind(volume: ParsedObject[Volume]) -> Steps[ParsedObject[Volume]]:
 
 
 def starts_clean(volume: Volume, claim: Claim) -> bool:
-    """No pod can have written through this binding: a search made it, with an unused volume.
+    """Whether no pod can have written through this binding: a search made it, with an unused volume.
 
     A volume created for the claim is still Pending when it is bound; any other Pending volume was not synced yet.
     """
@@ -211,7 +211,7 @@ def _point_volume_at(volume: ParsedObject[Volume], claim: ParsedObject[Claim]) -
             pass
         pointing = yield from save_volume(manifest)
     else:
-        # Fully reserved by a provisioner, by the scheduler, or by an earlier attempt.
+        # Fully reserved already: by a provisioner, the scheduler, or an earlier attempt.
         pointing = volume
     return pointing
 
@@ -223,7 +223,7 @@ def _point_claim_at(claim: ParsedObject[Claim], volume: ParsedObject[Volume]) ->
         manifest = with_spec(manifest, volumeName=volume.value.name)
         marks[BOUND_BY_CONTROLLER] = YES
     else:
-        # The user named the volume, or an earlier attempt did and marked it then.
+        # The user named the volume, or an earlier attempt named and marked it.
         pass
     marks[BIND_COMPLETED] = YES
     missing = {key: value for key, value in marks.items() if key not in claim.meta.annotations}
@@ -256,7 +256,7 @@ def _complete(
     elif clean:
         fields["dataState"] = CLEAN
     elif claim.value.data_state == CLEAN:
-        # From an earlier binding. The state of this one is unknown, and absent reads as Dirty.
+        # From an earlier binding. The state of this one is unknown; absent means Dirty.
         fields["dataState"] = None
     else:
         # Absent or Dirty, which mean the same.

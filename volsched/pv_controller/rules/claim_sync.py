@@ -1,4 +1,4 @@
-"""Sync of a claim: the volume it has, the one it gets, or one that is provisioned for it."""
+"""Sync of a claim: check its volume, find one, or have one provisioned."""
 
 from volsched.kube.manifest import is_bound_to
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
@@ -45,11 +45,11 @@ from volsched.scheduling.rules.pod_claims import default_class, selected_node
 from volsched.scheduling.rules.reasons import mode_not_set
 from volsched.scheduling.rules.status import AttemptError
 
-# Which volume the controller gives to a claim, and whether a volume that the claim names fits.
+# The volume that the controller gives to a claim, and whether a volume that the claim names fits.
 
 
 def is_delayed(view: View, claim: Claim) -> bool:
-    """The claim's class leaves the choice of a volume to the scheduler; not if the class is gone."""
+    """Whether the claim's class leaves the choice of a volume to the scheduler; False if the class is deleted."""
     storage_class = view.storage_class(claim.class_name) if claim.class_name else None
     if storage_class is None:
         return False
@@ -65,7 +65,7 @@ def default_for(view: View, claim: Claim) -> StorageClass | None:
 
 
 def best_match(view: View, claim: Claim, *, delayed: bool) -> ParsedObject[Volume] | None:
-    """The first group of access modes with a match decides, fewest modes first.
+    """The best volume: the first group of access modes with a match decides, fewest modes first.
 
     Only volumes reserved for the claim and free ones of its class can match, in a delayed class only the former:
     no search scans all volumes.
@@ -111,12 +111,12 @@ def _name(volume: ParsedObject[Volume]) -> str:
 
 
 def _rank(modes: Modes) -> tuple[int, str]:
-    """As `matching.find_for_controller` orders them."""
+    """The order of `matching.find_for_controller`."""
     return len(modes), ",".join(modes)
 
 
-# Every branch is idempotent; a branch that does nothing says why. No branch depends on history: the stored
-# state decides.
+# Every branch is idempotent; a branch that does nothing has a comment with the reason. Only the stored state
+# decides, not history.
 
 
 def sync_claim(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
@@ -127,7 +127,7 @@ def sync_claim(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules
     else:
         left = claim
     if left is None:
-        # A rollback is under way, or has just ended: nothing binds or provisions the claim in this sync.
+        # A rollback is in progress, or has just ended: this sync neither binds nor provisions the claim.
         pass
     elif BIND_COMPLETED in left.meta.annotations:
         yield from _check_binding(view, left, rules=rules)
@@ -138,14 +138,14 @@ def sync_claim(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules
 
 
 def _find_volume(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """The claim names no volume."""
+    """Find or provision a volume for a claim that names none."""
     delayed = is_delayed(view, claim.value)
     volume = best_match(view, claim.value, delayed=delayed)
     default = default_for(view, claim.value)
     if volume is not None:
         yield from bind(volume, claim, rules=rules)
     elif default is not None:
-        # The changed claim is synced again at once, now with that class.
+        # The changed claim is synced again at once, with that class.
         yield from save_claim(with_spec(claim.manifest, storageClassName=default.name))
     elif delayed and selected_node(claim.value, alpha=rules.alpha_annotations) is None:
         yield from _notify_awaited_pods(view, claim)
@@ -167,7 +167,7 @@ def _notify_awaited_pods(view: View, claim: ParsedObject[Claim]) -> Steps[None]:
 
 
 def _take_named_volume(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """The user named the volume, or a binding is half done: delayed binding no longer matters."""
+    """Bind the volume that the user or a half-done binding named: delayed binding no longer matters."""
     volume = view.volume(claim.value.volume_name)
     if volume is None:
         # The volume may still be created.
@@ -175,7 +175,7 @@ def _take_named_volume(view: View, claim: ParsedObject[Claim], *, rules: Control
     elif volume.value.claim_ref is None:
         yield from _take_free_volume(volume, claim, rules=rules)
     elif is_bound_to(volume.value, claim.value):
-        # Both name each other, so both are intended: size and class are not checked.
+        # They name each other, so the pair is intended: size and class are not checked.
         yield from bind(volume, claim, rules=rules)
     elif BOUND_BY_CONTROLLER not in claim.meta.annotations:
         # The other claim may be deleted one day.
@@ -202,7 +202,7 @@ def _take_free_volume(
 
 
 def _check_binding(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """The claim was bound once. Lost is not final: every sync checks again."""
+    """Check the volume of a claim that was bound once. Lost is not final: every sync checks again."""
     volume = view.volume(claim.value.volume_name) if claim.value.volume_name else None
     ref = volume.value.claim_ref if volume is not None else None
     if claim.value.volume_name == "":
@@ -210,13 +210,13 @@ def _check_binding(view: View, claim: ParsedObject[Claim], *, rules: ControllerR
     elif volume is None:
         yield from lose_claim(claim, CLAIM_LOST, VOLUME_LOST, rules=rules)
     elif ref is None:
-        # The reservation was removed, or our cache is behind our own write. The same repair covers both.
+        # The reservation was removed, or our cache lags behind our own write. The same repair covers both.
         yield from bind(volume, claim, rules=rules)
     elif ref.uid == claim.meta.uid:
         # Healthy, or a binding to finish. The name in the reference is not checked; bind corrects it.
         yield from bind(volume, claim, rules=rules)
     else:
-        # Another claim's, or reserved by name only: not the reservation that this claim once made.
+        # Another claim's reservation, or one by name only: not the one that this claim made.
         yield from lose_claim(claim, CLAIM_MISBOUND, MISBOUND, rules=rules)
 
 

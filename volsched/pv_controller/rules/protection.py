@@ -31,7 +31,7 @@ from volsched.pv_controller.rules.view import ParsedObject, View, parsed_pod, pr
 
 
 class Protection(Enum):
-    """What to do with the finalizer."""
+    """The action on the finalizer."""
 
     ADD = "add"
     KEEP = "keep"
@@ -39,12 +39,12 @@ class Protection(Enum):
 
 
 def after_claim_deleted(claim: Claim) -> Enqueue | None:
-    """Release its volume at once, not at the next resync."""
+    """Sync a deleted claim's volume at once, so that it is released before the next resync."""
     return Enqueue(VOLUME, claim.volume_name) if claim.volume_name else None
 
 
 def after_volume_deleted(volume: Volume) -> Enqueue | None:
-    """Report the lost data on its claim at once."""
+    """Sync a deleted volume's claim at once, so that it reports the lost data."""
     ref = volume.claim_ref
     return None if ref is None else Enqueue(CLAIM, f"{ref.namespace}/{ref.name}")
 
@@ -69,7 +69,7 @@ def protect_claim(view: View, claim: ParsedObject[Claim]) -> Steps[None]:
     if finalizers != claim.meta.finalizers:
         yield from save_claim(with_finalizers(claim.manifest, finalizers))
     else:
-        # Protected, or no longer ours to protect.
+        # Protected already, or no longer ours to protect.
         pass
 
 
@@ -100,7 +100,7 @@ def _changed(finalizers: tuple[str, ...], finalizer: str, wanted: Protection) ->
     return changed
 
 
-# Repairs of every object before anything else: the migrated-to annotation, and the deletion finalizers.
+# Repairs that run first on every object: the migrated-to annotation, and the deletion finalizers.
 
 DELETE = "Delete"
 RETAIN = "Retain"
@@ -117,13 +117,13 @@ def keep_claim_up(claim: ParsedObject[Claim], *, rules: ControllerRules) -> Step
 
 
 def keep_volume_up(volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[ParsedObject[Volume]]:
-    """One write for both; the store may refuse it on a volume that is being deleted, and the sync ends there."""
+    """Make both repairs in one write; if the store refuses it on a volume being deleted, the sync ends there."""
     manifest = with_migration(volume.manifest, volume.meta.annotations.get(PROVISIONED_BY), rules=rules)
     finalizers = guarding_finalizers(volume.value, rules=rules)
     if finalizers != volume.meta.finalizers:
         manifest = with_finalizers(manifest, finalizers)
     else:
-        # Guarded correctly, or not ours to guard.
+        # Its finalizers are correct, or not ours.
         pass
     if manifest is not volume.manifest:
         kept = yield from save_volume(manifest)
@@ -153,11 +153,11 @@ def with_migration(manifest: Manifest, provisioner: str | None, *, rules: Contro
 
 
 def guarding_finalizers(volume: Volume, *, rules: ControllerRules) -> tuple[str, ...]:
-    """The correct finalizers: a volume whose storage we delete keeps ours until that is done."""
+    """The correct finalizers: a volume whose storage we delete keeps ours until the storage is deleted."""
     wanted = list(volume.meta.finalizers)
     provisioner = volume.meta.annotations.get(PROVISIONED_BY)
     if provisioner is None:
-        # Created by an administrator, who also removes the storage.
+        # Created by an administrator, who also deletes the storage.
         pass
     elif provisioner in rules.migrated:
         wanted = [name for name in wanted if name != PV_CONTROLLER_FINALIZER]
@@ -167,10 +167,10 @@ def guarding_finalizers(volume: Volume, *, rules: ControllerRules) -> tuple[str,
         elif volume.reclaim_policy in (RETAIN, RECYCLE):
             wanted = [name for name in wanted if name != PV_CONTROLLER_FINALIZER]
         else:
-            # Guarded already, or of an unknown policy: then nothing is deleted.
+            # It has our finalizer already, or an unknown policy: then nothing is deleted.
             pass
         wanted = [name for name in wanted if name != EXTERNAL_PROVISIONER_FINALIZER]
     else:
-        # An external provisioner guards its volumes itself.
+        # An external provisioner protects its volumes itself.
         pass
     return tuple(wanted)

@@ -77,7 +77,7 @@ def provision(view: View, claim: ParsedObject[Claim], *, rules: ControllerRules)
         # The administrator creates all volumes by hand.
         pass
     elif storage_class is None:
-        # Not an error of the sync: the class may be created, and every resync checks again.
+        # Not an error of the sync: the class may be created later, and every resync checks again.
         yield from _fail(claim, class_not_found(claim.value.class_name))
     else:
         yield from _start(claim, storage_class, rules=rules)
@@ -100,7 +100,7 @@ def _start(
 
 
 def _ask_outside(claim: ParsedObject[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[None]:
-    """The annotation is the order; the volume appears later, with a claimRef."""
+    """Request the volume with an annotation; the volume appears later, with a claimRef."""
     try:
         ordered = yield from _order(claim, provisioner, rules=rules)
     except RejectedError as error:
@@ -111,7 +111,7 @@ def _ask_outside(claim: ParsedObject[Claim], provisioner: str, *, rules: Control
 
 def _order(claim: ParsedObject[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[ParsedObject[Claim]]:
     if claim.meta.annotations.get(STORAGE_PROVISIONER) == provisioner:
-        # Ordered before. The beta key is not checked: it is not read if there is a stable one.
+        # Requested before. The beta key is not checked: it is not read if there is a stable one.
         ordered = claim
     else:
         marks = {STORAGE_PROVISIONER: provisioner, BETA_STORAGE_PROVISIONER: provisioner}
@@ -136,7 +136,7 @@ def _make(
         # An earlier operation created it, or the name is taken. Either way there is nothing to create.
         pass
     elif options and not plugin.mount_options:
-        # Refused before storage is created that could never be mounted as the class says.
+        # Refused before storage is created that could never be mounted with the class's options.
         raise (yield from _failure(claim, no_mount_options(storage_class.value.name, options)))
     else:
         node = yield from _node_of(claim, rules)
@@ -161,7 +161,7 @@ def _node_of(claim: ParsedObject[Claim], rules: ControllerRules) -> Steps[Manife
             # The selected node stays: only the provisioner's own refusal sends the pod back to the scheduler.
             raise (yield from _failure(claim, node_not_found(f'node "{selected}" not found')))
     else:
-        # No pod chose a node: the class alone decides where.
+        # No pod has a node: the class alone decides where.
         pass
     return node
 
@@ -193,14 +193,14 @@ def _reschedule(claim: ParsedObject[Claim], rules: ControllerRules) -> Steps[Non
         with suppress(RejectedError):
             yield from save_claim(with_annotations(claim.manifest, drop=keys))
     else:
-        # No pod chose a node, so none has to choose again.
+        # No pod has a node, so none must be rescheduled.
         pass
 
 
 def _finished(
     answer: Manifest, name: str, claim: Claim, storage_class: StorageClass, plugin: VolumePlugin
 ) -> dict[str, Any]:
-    """The plugin's result as a volume of the claim; missing fields are filled from the request."""
+    """The plugin's result as a volume of the claim; missing fields are taken from the request."""
     spec = {
         "capacity": {"storage": str(claim.size)},
         "persistentVolumeReclaimPolicy": storage_class.reclaim_policy or DELETE,
@@ -209,7 +209,7 @@ def _finished(
         "storageClassName": claim.class_name,
     }
     if claim.attributes_class and "csi" in spec:
-        # Only CSI volumes can have one; any other is left without and refused as a misfit.
+        # Only CSI volumes can have a volumeAttributesClassName; others get none and are refused as a misfit.
         spec.setdefault("volumeAttributesClassName", claim.attributes_class)
     metadata = {**(answer.get("metadata") or {}), "name": name}
     if spec["persistentVolumeReclaimPolicy"] == DELETE:
@@ -222,7 +222,7 @@ def _finished(
 
 
 def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
-    """Why the volume could never be bound to the claim that it was created for."""
+    """The reason why the volume could never be bound to the claim that it was created for, or None."""
     if volume.size < claim.size:
         return volume_too_small(str(volume.size), str(claim.size))
     differs = (volume.attributes_class or "") != (claim.attributes_class or "")
@@ -252,7 +252,7 @@ def _save(volume: Manifest, claim: ParsedObject[Claim], plugin: VolumePlugin) ->
 
 
 def _clean_up(volume: Manifest, claim: ParsedObject[Claim], plugin: VolumePlugin) -> Steps[None]:
-    """Storage without an object would never be deleted.
+    """Delete the new storage: without an object it would never be deleted.
 
     The reference also looks for the object that it just failed to create, and so always reports a failure.
     """
@@ -276,6 +276,6 @@ def _fail(claim: ParsedObject[Claim], message: str) -> Steps[None]:
 
 
 def _failure(claim: ParsedObject[Claim], message: str) -> Steps[SyncError]:
-    """Writes a notice on the claim; the caller raises the result, so that the next attempt waits."""
+    """Write a notice on the claim; the caller raises the result, so that the next attempt backs off."""
     yield from _fail(claim, message)
     return SyncError(message)

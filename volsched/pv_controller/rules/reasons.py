@@ -35,7 +35,7 @@ NO_RECYCLER = "No recycler plugin found for the volume!"
 UNKNOWN_POLICY = "Volume has unrecognized PersistentVolumeReclaimPolicy"
 ROLLED_BACK = "The binding is undone; the claim may be bound elsewhere now"
 
-# Why the binding of a claim is not undone.
+# Reasons why the binding of a claim is not undone.
 NOT_BOUND = "the claim is not completely bound"
 NOT_DELAYED = "its class does not wait for the first consumer, so it would be bound to the same volume again"
 MAY_HOLD_DATA = "a pod may have written to the volume"
@@ -135,7 +135,7 @@ def volume_not_saved(claim: str, why: str) -> str:
 
 
 def saved_later(why: str) -> str:
-    """For a provisioner that keeps the storage and goes on trying."""
+    """The message about a provisioner that keeps the storage and retries."""
     return f"the volume exists, but its PersistentVolume could not be saved and is tried again: {why}"
 
 
@@ -159,7 +159,7 @@ def rollback_waits_for(volumes: Sequence[str]) -> str:
     return f"The binding is undone, but its volumes are not gone yet: {', '.join(volumes)}"
 
 
-# Why the volume that a claim names does not fit it.
+# Reasons why the volume that a claim names does not fit it.
 TOO_SMALL = "requested PV is too small"
 OTHER_CLASS = "storageClassName does not match"
 OTHER_ATTRIBUTES = "volumeAttributesClassName does not match"
@@ -171,7 +171,7 @@ def volume_being_deleted(volume: str) -> str:
     return f'the volume is marked for deletion "{volume}"'
 
 
-# Why a volume that was released is not returned, after its name.
+# Reasons why a released volume is not returned; they follow its name.
 RETURN_BEING_DELETED = "is being deleted; create a new one when it is gone"
 RETURN_BOUND = "is Bound: its claim has it; delete the claim first, if its data is not needed"
 
@@ -208,11 +208,11 @@ def return_attached(node: str | None, attachment: str | None) -> str:
     )
 
 
-# Phases of volumes and claims besides those that the model already names.
+# Phases of volumes and claims that the model does not name.
 
 PENDING = "Pending"
 BOUND = "Bound"
 RELEASED = "Released"
 FAILED = "Failed"
 GIVEN_UP = (RELEASED, FAILED)
-"""Phases after the claim is gone; such a volume is not released again, and Failed stays visible."""
+"""Phases after the claim is deleted; such a volume is not released again, and Failed stays visible."""

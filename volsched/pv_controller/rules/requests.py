@@ -8,9 +8,9 @@ from volsched.kube.quantity import Quantity
 from volsched.kube.storage import Volume
 from volsched.log.commands import RejectedError
 
-# A sync is a generator: it yields these requests, is sent their answers, and has errors thrown in. So the same
-# rules run against our log in one transaction, against a foreign API call by call, and in a test that stops
-# half way.
+# A sync is a generator: it yields these requests, and the driver sends answers or throws errors into it. So the
+# same rules run against our log in one transaction, against a foreign API call by call, and in a test that stops
+# midway.
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
@@ -32,7 +32,7 @@ class VolumeInUseError(PluginError):
 
 
 class UnfinishedError(PluginError):
-    """Provisioning gave no final answer and may still be running."""
+    """Provisioning has no final answer and may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create the object; none of its name may exist."""
+    """Create the object; no object of its name may exist."""
 
     kind: str
     manifest: Manifest
@@ -64,7 +64,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class LiveGet:
-    """The object as the store has it now, never a cached one. Answer: the manifest, or None."""
+    """Read the object from the store, never from a cache. Answer: the manifest, or None."""
 
     kind: str
     key: str
@@ -72,7 +72,7 @@ class LiveGet:
 
 @dataclass(frozen=True, slots=True)
 class LivePods:
-    """All pods of a namespace as the store has them now. Answer: manifests."""
+    """Read all pods of a namespace from the store. Answer: manifests."""
 
     namespace: str
 
@@ -88,7 +88,7 @@ class Notice:
     reason: str
     message: str
     patience_seconds: int = 0
-    """Written only after the notice was requested for this long without a break, and then once in that time."""
+    """Write the notice only after it was requested for this long without a break, and then once per this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class StartOperation:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Continue after so many seconds. Only for operations."""
+    """Continue after this many seconds. Only for operations."""
 
     seconds: int
 
@@ -123,7 +123,7 @@ class Provision:
     claim: Manifest
     storage_class: Manifest
     node: Manifest | None
-    """Where the first consumer will run; None: anywhere the class allows."""
+    """The node of the first consumer; None: anywhere the class allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class DeleteAsset:
 
 @dataclass(frozen=True, slots=True)
 class Recycle:
-    """Scrub the storage behind a volume, so that another claim can use it."""
+    """Erase the storage behind a volume, so that another claim can use it."""
 
     plugin: str
     volume: Manifest
@@ -157,11 +157,11 @@ Request = (
     | Recycle
 )
 Steps = Generator[Request, Any, T]
-"""A sync or a part of one: yields requests, is sent answers, returns T."""
+"""A sync or a part of one: yields requests, receives answers, returns T."""
 
 
 def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
-    """Run to the end. RejectedError and PluginError from `answer` are thrown into the sync."""
+    """Run a sync to its end. RejectedError and PluginError from `answer` are thrown into it."""
     try:
         request = next(steps)
         while True:
@@ -178,8 +178,8 @@ def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
 
 # The differences between the two modes of the PV controller, and its volume plugins.
 #
-# `PARITY` does what the reference does, faults included; `VOLSCHED` adds rollback and never trusts a cache
-# alone before it reclaims.
+# `PARITY` behaves as the reference, faults included; `VOLSCHED` adds rollback and never trusts a cache alone
+# before it reclaims.
 
 IN_TREE_PREFIX = "kubernetes.io/"
 MIGRATED = {
@@ -191,7 +191,7 @@ MIGRATED = {
     "kubernetes.io/azure-file": "file.csi.azure.com",
     "kubernetes.io/portworx-volume": "pxd.portworx.com",
 }
-"""In-tree plugins whose work a CSI driver has taken over, everywhere and for good."""
+"""In-tree plugins that a CSI driver has replaced everywhere, permanently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class VolumePlugin:
     recycles: bool = False
     mount_options: bool = False
     sources: frozenset[str] | None = frozenset()
-    """Volume sources that it deletes and recycles even if it did not provision them; None: all of them."""
+    """Volume sources that the plugin deletes and recycles even if it did not provision them; None: all."""
 
     def serves(self, volume: Volume) -> bool:
         return self.sources is None or (volume.source is not None and volume.source.kind in self.sources)
@@ -215,7 +215,7 @@ class ControllerRules:
     provisioning: bool = True
     """Provision volumes for claims that find none."""
     plugins: Mapping[str, VolumePlugin] = field(default_factory=dict)
-    """By name. A name that is not here and not `kubernetes.io/...` is an external provisioner's."""
+    """The plugins by name. Any other name, except `kubernetes.io/...`, is an external provisioner's."""
     migrated: Mapping[str, str] = field(default_factory=lambda: MIGRATED)
     rollback: bool
     """Undo the bindings of claims that request it."""
@@ -224,16 +224,16 @@ class ControllerRules:
     safe_release: bool
     """Read the claim from the store, not only from a cache, before touching the storage of a released volume."""
     int64_sizes: bool
-    """Sizes beyond an int64 read as 0 bytes."""
+    """Read sizes beyond an int64 as 0 bytes."""
     alpha_annotations: bool
-    """The selected node counts under its alpha names too."""
+    """Read the selected node under its alpha names too."""
     refuses_other_attributes: bool
     """Delete a volume that a plugin created without the claim's volumeAttributesClassName: the two could never be
     bound. The reference keeps it, and the claim waits forever.
     """
 
     def is_in_tree(self, provisioner: str) -> bool:
-        """Its volumes are ours to manage."""
+        """Whether we manage the provisioner's volumes."""
         return provisioner.startswith(IN_TREE_PREFIX) or provisioner in self.plugins
 
     def bytes_of(self, quantity: Quantity) -> int:

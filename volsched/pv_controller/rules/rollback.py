@@ -1,4 +1,4 @@
-"""Rollback: of a binding that no pod has used yet, and by an operator of a released volume."""
+"""Rollback of a binding that no pod has used yet; and the return of a released volume by an operator."""
 
 from collections.abc import Collection, Iterator
 
@@ -85,7 +85,7 @@ def rollback_refusal(
     used_by: Collection[str],
     under_way: bool = False,
 ) -> str | None:
-    """Why the claim's binding may not be undone, or None.
+    """The reason why the claim's binding may not be undone, or None.
 
     `volume` is the one that the claim names; `used_by` are the keys of the pods, besides the requesting one, that
     are not terminated and have a node or are about to get one. The controller, which acts on a request, passes
@@ -122,9 +122,9 @@ def released_uid(claim: Claim) -> str:
 def roll_back(
     view: View, claim: ParsedObject[Claim], *, rules: ControllerRules
 ) -> Steps[ParsedObject[Claim] | None]:
-    """The claim if its sync continues as usual, None if nothing more may be done to it now."""
+    """The claim if its sync continues as usual; None if this sync must not change it any more."""
     if claim.meta.being_deleted:
-        # Its deletion releases the volume anyway.
+        # The claim's deletion releases the volume anyway.
         return (yield from _end(claim))
     bound = claim.value.volume_name != "" or BIND_COMPLETED in claim.meta.annotations
     refusal = _refusal(view, claim.value) if bound else None
@@ -137,7 +137,7 @@ def roll_back(
         rejected = yield from _end(claim)
         yield from notify_claim(rejected, WARNING, ROLLBACK_REJECTED, rollback_refused(refusal))
     else:
-        # Begun before, or allowed. Once the claim is unlinked, no pod can start to use it: the node would refuse.
+        # Started before, or allowed. Once the claim is unlinked, no pod can start to use it: its node refuses.
         yield from _undo(view, claim, rules=rules)
     return None
 
@@ -190,11 +190,11 @@ def _let_go(claim: ParsedObject[Claim]) -> Steps[ParsedObject[Claim]]:
 def _give_up(volume: ParsedObject[Volume], claim: Claim) -> Steps[None]:
     provisioned = PROVISIONED_BY in volume.meta.annotations
     if provisioned and volume.value.reclaim_policy == DELETE:
-        # It exists where the claim must leave and is empty, so it is deleted like a deleted claim's volume.
+        # It is in a place that the claim must leave, and it is empty: deleted like a deleted claim's volume.
         ref = {**volume.manifest["spec"]["claimRef"], "uid": released_uid(claim)}
         yield from save_volume(with_annotations(with_spec(volume.manifest, claimRef=ref), drop=(BINDING_STAMP,)))
     else:
-        # Free at once, whatever its policy: it holds no data of this claim.
+        # Released at once, whatever its policy: it holds no data of this claim.
         yield from unbind(volume)
 
 
@@ -226,15 +226,15 @@ def _end(claim: ParsedObject[Claim]) -> Steps[ParsedObject[Claim]]:
 
 # Returning a released volume by hand, after an operator has dealt with its data.
 #
-# Only volumes that no user can still need: the claim is gone, nothing is under way, no node has it attached.
-# The volume then records who returned it and why, and whose data it held.
+# Only volumes that no user can still need: the claim is deleted, no operation is in flight, no node has the volume
+# attached. The volume then records the operator, the reason, and the claim whose data it held.
 
 RETURNED = "ReturnedByOperator"
 COMPONENT = "volsched-cli"
 
 
 class ReleaseRefusedError(Exception):
-    """The volume is unchanged; the message says why, and what to do about it."""
+    """The volume is unchanged; the message has the reason and the remedy."""
 
 
 def claim_stream(volume: Manifest) -> str | None:
@@ -247,7 +247,7 @@ def returned_notice(volume: Manifest) -> str:
 
 
 def return_volume(name: str, states: States, *, reason: str, by: str, now: str) -> tuple[NewEvent, ...]:
-    """`states` hold the volume, its claim, the notice, and every binding and attachment that names the volume."""
+    """The events that return a volume. `states`: it, its claim, the notice, its bindings and attachments."""
     volume = manifest_of(states, f"volume/{name}")
     if volume is None:
         raise ReleaseRefusedError(f'PersistentVolume "{name}" does not exist; see volsched orphans')

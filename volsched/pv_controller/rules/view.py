@@ -15,8 +15,8 @@ from volsched.kube.workloads import TERMINATED, Pod
 from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Manifest
 from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
 
-# A driver puts the result of every write into the view before it continues, so that a later step, and an
-# operation that runs after the sync, sees it.
+# A driver puts the result of every write into the view before it continues, so that a later step, or an
+# operation after the sync, sees it.
 
 T = TypeVar("T", Claim, Volume, StorageClass, Pod, covariant=True)
 Modes = tuple[str, ...]
@@ -75,17 +75,17 @@ class View(Protocol):
     def classes(self) -> Iterable[ParsedObject[StorageClass]]: ...
 
     def pods_using(self, claim_key: str, /) -> Iterable[ParsedObject[Pod]]:
-        """Pods that mount the claim, by its name or as an ephemeral volume, in any state."""
+        """Pods in any state that mount the claim, by its name or as an ephemeral volume."""
 
     def volumes_reserved_for(self, claim_key: str, /) -> Iterable[ParsedObject[Volume]]:
-        """Volumes whose claimRef names the claim, whatever uid it gives."""
+        """Volumes whose claimRef names the claim, with any uid."""
 
     def mode_groups(self) -> Iterable[Modes]:
-        """The groups of access modes (`mode_group`) that have any volume at all."""
+        """The groups of access modes (`mode_group`) that have at least one volume."""
 
     def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity, /) -> Iterable[ParsedObject[Volume]]:
         """Volumes of the class and of exactly that group, without a claimRef and large enough; the smallest first,
-        then by name. The caller reads only as many as it takes to find one that fits.
+        then by name. Lazy: the caller stops at the first that fits.
         """
 
 
@@ -102,7 +102,7 @@ KINDS_SEEN = tuple(_READ)
 
 
 class Caches:
-    """A View that is fed objects one by one."""
+    """A View that receives objects one by one."""
 
     def __init__(self, objects: Iterable[tuple[str, Manifest]] = ()) -> None:
         self._objects: dict[str, dict[str, ParsedObject[Any]]] = {kind: {} for kind in KINDS_SEEN}
@@ -114,13 +114,13 @@ class Caches:
             self.store(kind, manifest)
 
     def store(self, kind: str, manifest: Manifest) -> bool:
-        """False: the object is older than the cached one, and must not be synced. The same version passes, so that
-        a periodic resync is not lost.
+        """Cache an object. False: it is older than the cached one, and must not be synced. The same version
+        passes, so that a periodic resync is not lost.
         """
         return self.put(kind, _READ[kind](manifest))
 
     def put(self, kind: str, new: ParsedObject[Any]) -> bool:
-        """`store`, of a parsed object."""
+        """The same as `store`, for a parsed object."""
         old = self._objects[kind].get(new.meta.key)
         if old is not None and _version(old) > _version(new):
             return False
@@ -131,7 +131,7 @@ class Caches:
         return True
 
     def drop(self, kind: str, key: str) -> ParsedObject[Any] | None:
-        """Returns the removed object; it may name objects to sync now (`protection`)."""
+        """Remove an object, and return it; it may name objects to sync now (`protection`)."""
         old = self._objects[kind].pop(key, None)
         if old is not None:
             self._unindex(old)
@@ -212,13 +212,13 @@ def _by_size(volume: Volume) -> tuple[int, str]:
 
 
 def _forget_if_empty(index: defaultdict[Any, Any], entry: Any) -> None:
-    """An empty entry must not count as a group, nor accumulate."""
+    """Remove an empty entry, which must not count as a group, nor accumulate."""
     if not index[entry]:
         del index[entry]
 
 
 def _entries(index: defaultdict[str, dict[str, Any]], entry: str) -> list[Any]:
-    """By `get`: a query must not leave an empty entry behind."""
+    """Read with `get`: a query must not leave an empty entry behind."""
     return list(index.get(entry, {}).values())
 
 
@@ -226,18 +226,18 @@ def _version(parsed: ParsedObject[Any]) -> int:
     return int(parsed.meta.resource_version or 0)
 
 
-# Pods that use a claim, and which of them count.
+# The pods that use a claim, by state.
 
 
 def is_terminated(pod: ParsedObject[Pod]) -> bool:
-    """It has finished, or is being deleted and runs nothing any more."""
+    """Whether the pod has finished, or is being deleted and runs no container."""
     if pod.value.phase in TERMINATED:
         return True
     return pod.meta.being_deleted and not any(_runs(status) for status in _container_statuses(pod))
 
 
 def waiting_pods(pods: Iterable[ParsedObject[Pod]]) -> list[str]:
-    """Names of the pods that have yet to be scheduled."""
+    """Names of the pods that are not scheduled yet."""
     return sorted(pod.meta.name for pod in pods if not is_terminated(pod) and not pod.value.node_name)
 
 
@@ -251,7 +251,7 @@ def placed_pods(pods: Iterable[ParsedObject[Pod]]) -> list[str]:
 
 
 def protects(pod: ParsedObject[Pod], claim: Claim) -> bool:
-    """Does the pod protect the claim from deletion?
+    """Whether the pod protects the claim from deletion.
 
     A pod with a node does, even when it has finished, because its volumes may still be mounted. A pod that makes
     the claim from a template no longer does once it is shut down: its claim is deleted with it.

@@ -60,7 +60,7 @@ from volsched.pv_controller.rules.view import (
     placed_pods,
 )
 
-# What becomes of a volume whose claim is gone: retained, deleted, or scrubbed for the next one.
+# Reclaiming a volume whose claim is deleted: it is retained, deleted, or scrubbed for the next claim.
 #
 # Deleting and scrubbing take long and are irreversible. They run after the sync, at most one per name, and each
 # reads the store once more before it touches anything.
@@ -70,10 +70,10 @@ def reclaim(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules)
     policy = volume.value.reclaim_policy
     name = f"{volume.value.name}[{volume.meta.uid}]"
     if volume.meta.annotations.get(MIGRATED_TO):
-        # The driver that took over deletes volumes that it finds Released.
+        # The CSI driver that replaced the plugin deletes volumes that it finds Released.
         pass
     elif policy == RETAIN:
-        # The administrator decides about the data; the claimRef says whose it was.
+        # The administrator decides about the data; the claimRef names its owner.
         pass
     elif policy == DELETE:
         yield StartOperation(f"delete-{name}", delete_volume(view, volume, rules=rules))
@@ -87,7 +87,7 @@ def delete_volume(view: View, volume: ParsedObject[Volume], *, rules: Controller
     """Destroy the storage, then the object. An error is raised, so that the next attempt waits."""
     live = yield from _still_released(view, volume, rules=rules)
     if live is None:
-        # Gone, taken back, or no longer to be deleted: each may have happened since the sync.
+        # Deleted, reused, or with another policy since the sync.
         pass
     else:
         try:
@@ -109,7 +109,7 @@ def recycle_volume(view: View, volume: ParsedObject[Volume], *, rules: Controlle
     live = yield from _still_released(view, volume, rules=rules)
     ref = live.value.claim_ref if live is not None else None
     if live is None or ref is None:
-        # Gone, taken back, or no longer to be scrubbed.
+        # Deleted, reused, or with another policy since the sync.
         pass
     else:
         key = f"{ref.namespace}/{ref.name}"
@@ -125,7 +125,7 @@ def recycle_volume(view: View, volume: ParsedObject[Volume], *, rules: Controlle
 
 
 def is_released(view: View, volume: Volume, *, rules: ControllerRules) -> Steps[bool]:
-    """No claim can need the data: the claim is gone, is another one, or has another volume."""
+    """Whether no claim can need the data: the claim is deleted, is another one, or has another volume."""
     ref = volume.claim_ref
     if ref is None or ref.uid == "":
         # Free, or reserved for any claim of that name.
@@ -163,7 +163,7 @@ def _still_released(
 
 
 def _delete_storage(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules) -> Steps[bool]:
-    """False: it is not ours to delete."""
+    """Delete the storage; False: it is not ours to delete."""
     plugin = _deleter(volume.value, rules)
     if plugin is None:
         return False
@@ -171,21 +171,21 @@ def _delete_storage(view: View, volume: ParsedObject[Volume], *, rules: Controll
     if users:
         raise VolumeInUseError(used_by_pods(users))
     yield DeleteAsset(plugin.name, volume.manifest)
-    # Read once more: deleting may have taken long, and a refused write here would delete the storage again.
+    # Read again: deletion may have taken long, and a refused write here would delete the storage again.
     live = yield from _live_volume(volume.value.name)
     if live is not None and PV_CONTROLLER_FINALIZER in live.meta.finalizers:
         left = [name for name in live.meta.finalizers if name != PV_CONTROLLER_FINALIZER]
         yield from save_volume(with_finalizers(live.manifest, left))
     else:
-        # Never guarded, like an administrator's volume.
+        # Our finalizer was never set, as on an administrator's volume.
         pass
     return True
 
 
 def _left_behind(view: View, volume: Volume) -> list[str]:
-    """Pods that run on the volume although their claim is gone: a user removed its protection by hand.
+    """Pods that use the volume although their claim is deleted: a user removed its protection by hand.
 
-    If there is a claim of that name, it is another one, and the pods are its pods.
+    If a claim of that name exists, it is another one, and the pods are its pods.
     """
     ref = volume.claim_ref
     key = "" if ref is None else f"{ref.namespace}/{ref.name}"
@@ -193,7 +193,7 @@ def _left_behind(view: View, volume: Volume) -> list[str]:
 
 
 def _delete_object(volume: ParsedObject[Volume]) -> Steps[None]:
-    # Not found: it was being deleted, and our finalizer was the last.
+    # Not found: it was being deleted, and our finalizer was the last one.
     with suppress(NotFoundError):
         yield Delete(VOLUME, volume.value.name, volume.meta.uid)
 
@@ -209,7 +209,7 @@ def _scrub(volume: ParsedObject[Volume], plugin: VolumePlugin) -> Steps[None]:
 
 
 def _deleter(volume: Volume, rules: ControllerRules) -> VolumePlugin | None:
-    """The plugin that deletes the storage; None: an external component does. Raises if there is none at all."""
+    """The plugin that deletes the storage; None: an external component does. Raises if nothing does."""
     provisioner = volume.meta.annotations.get(PROVISIONED_BY, "")
     plugin = rules.plugins.get(provisioner)
     if plugin is not None and plugin.deletes:
@@ -263,7 +263,7 @@ def sync_volume(view: View, volume: ParsedObject[Volume], *, rules: ControllerRu
 def _sync_with(
     view: View, volume: ParsedObject[Volume], claim: ParsedObject[Claim], *, rules: ControllerRules
 ) -> Steps[None]:
-    """The volume's claim exists. Does it point back?"""
+    """Sync a volume whose claim exists: the phase depends on whether the claim points back."""
     if claim.value.volume_name == "" and claim.value.mode != volume.value.mode:
         # The claim's search will never take this volume, so both get a notice instead of endless syncs.
         yield from notify_volume(volume, WARNING, VOLUME_MISMATCH, claim_of_other_mode(claim.value.name))
@@ -274,7 +274,7 @@ def _sync_with(
     elif claim.value.volume_name == volume.value.name:
         yield from move_volume(volume, BOUND)
     elif PROVISIONED_BY in volume.meta.annotations and volume.value.reclaim_policy == DELETE:
-        # Created for a claim that found another volume meanwhile: never used.
+        # Created for a claim that meanwhile got another volume: never used.
         yield from _release(view, volume, rules=rules)
     else:
         yield from unbind(volume)
@@ -292,14 +292,14 @@ def _release(view: View, volume: ParsedObject[Volume], *, rules: ControllerRules
 def _claim_of(
     view: View, volume: Volume, ref: ObjectReference, *, rules: ControllerRules
 ) -> Steps[ParsedObject[Claim] | None]:
-    """The volume's claim, None if it is gone; another claim of the same name does not count."""
+    """The volume's claim, None if it is deleted; another claim of the same name does not count."""
     key = f"{ref.namespace}/{ref.name}"
     claim = view.claim(key)
     if claim is None and (volume.phase not in GIVEN_UP or rules.safe_release):
         # A scheduler or a provisioner may know the claim before our cache does.
         claim = yield from _live_claim(key)
     else:
-        # The reference trusts its cache about volumes that it has released before.
+        # The reference trusts its cache for volumes that it has released before.
         pass
     if claim is not None and claim.meta.uid != ref.uid:
         # Recreated under its name; or the cache still has the old claim, and the volume is for the new one.
