@@ -1,1 +1,1 @@
-"""The small controllers that users take for granted, and repairs of known defects."""
+"""The small controllers that Kubernetes users expect, and repairs of known defects."""

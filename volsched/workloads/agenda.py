@@ -1,4 +1,4 @@
-"""A part's work queue: keys that are due at once, in order, or not before a time."""
+"""A part's work queue: keys that are due at once, in order, or deferred to a time."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ class Agenda:
 
     @contextmanager
     def batch(self, now: int, limit: int) -> Iterator[list[str]]:
-        """The next keys to examine. After an error, what was committed is unknown, so all are queued again."""
+        """The next keys to examine. After an error the outcome of commits is unknown, so all are queued again."""
         taken = self._take(now, limit)
         try:
             yield taken

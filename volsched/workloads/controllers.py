@@ -1,4 +1,4 @@
-"""The small controllers that users take for granted, wired: each can be disabled by its name."""
+"""The wiring of the small controllers: each can be disabled by its name."""
 
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
@@ -36,7 +36,7 @@ def upkeep_parts(
     without: Collection[Upkeep],
     keep: Keep = DEFAULT_KEEP,
 ) -> list[Part]:
-    """In the order in which they help each other within one step: a set's pod before that pod's claims.
+    """The controllers, ordered so that one step uses the previous one's results: a set's pod before its claims.
 
     `agents`: node agents run the pods, report their status, and end them.
     """
@@ -62,5 +62,5 @@ def upkeep_parts(
 
 
 def zonal_report(parts: Iterable[Part]) -> ZonalReport:
-    """What the zonal upgrade has done in this process; empty if it is disabled."""
+    """The report of the zonal upgrade in this process; empty if it is disabled."""
     return next((part.report for part in parts if isinstance(part, ZonalUpgrader)), ZonalReport())

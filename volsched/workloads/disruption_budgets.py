@@ -1,7 +1,7 @@
 """The disruption controller: maintains the status of every PodDisruptionBudget, which decides about evictions.
 
-A budget is examined when it, a pod of its namespace, or a set there has changed. Pods are indexed only in
-namespaces with a budget: most have none, and a pod's change then costs one lookup in an empty table.
+A budget is examined when it, a pod of its namespace, or a set there changes. Pods are indexed only in namespaces
+with a budget: in most namespaces, which have none, a pod's change costs one failed lookup.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ class DisruptionBudgets:
 
     def step(self, now: int) -> int:
         with self._agenda.batch(now, BATCH) as budgets:
-            # A refusal means that the budget has changed: the log shows how, and it is examined again.
+            # A refusal means that the budget has changed: the log has the change, and it is examined again.
             execute(self.database, list(self._commands(budgets, now)), now=now)
         return len(budgets)
 

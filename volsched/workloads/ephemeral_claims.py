@@ -37,7 +37,7 @@ class EphemeralClaims:
     _claims: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Pod → its ephemeral claims; both as streams."""
     _pods: dict[str, set[str]] = field(default_factory=dict)
-    """Claim → the pods that want it; two pairs of names may combine to the same one."""
+    """Claim → the pods that want it: different pod and volume names may give the same claim name."""
 
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
         states = self.world.states
@@ -87,7 +87,7 @@ class EphemeralClaims:
             author = door.controller(self.owner, now)
             (around,) = read_surroundings(self.database, [Subject(CLAIM, "", manifest)], zonal_upgrade=False)
             write = door.create(CLAIM, manifest, author, uid=self.new_uid(), around=around)
-            # For this pod as it is: another pod of its name, created meanwhile, would not own the claim.
+            # For this very pod: a new pod of its name would not own the claim.
             versions = {stream: state.version}
             yield pod, door.together(write.command, precondition=Precondition(versions=versions))
         for message in lacks.refusals:
@@ -103,7 +103,7 @@ class EphemeralClaims:
 
     def _carry_out(self, wanted: list[tuple[Pod, Command]], now: int) -> None:
         outcomes = execute(self.database, [command for _, command in wanted], now=now)
-        # Any other refusal means that something has changed: the log shows what, and the pod is examined again.
+        # Any other refusal means that an object has changed: the log has that, and the pod is examined again.
         invalid = [
             self._notice_command(pod, str(outcome), now)
             for (pod, _), outcome in zip(wanted, outcomes, strict=True)

@@ -1,4 +1,4 @@
-"""Automatic deletion: of objects whose controller is gone, and of expired data such as events."""
+"""Automatic deletion of objects whose controller is deleted, and of expired data such as events."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,8 +31,8 @@ from volsched.workloads.rules.ownership import (
     without_owner,
 )
 
-# An owner that this store has never seen is not known to be gone: manifests of another cluster name owners by
-# the uids they had there. Such objects are kept, with a notice.
+# An owner that this store has never seen may still exist: manifests of another cluster name owners by their uids
+# there. Such objects are kept, with a notice.
 
 BATCH = 256
 COMPONENT = "garbage-collector"
@@ -45,7 +45,7 @@ class GarbageCollector:
     world: World
     owner: str
     grace: int | None = 0
-    """As in `StatefulSets`."""
+    """The grace period of pods, as in `StatefulSets`."""
     _agenda: Agenda = field(default_factory=Agenda)
     _owners: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Owned object → its owners; both as streams."""
@@ -53,7 +53,7 @@ class GarbageCollector:
     _uids: dict[str, str] = field(default_factory=dict)
     """Owner → its uid when last seen: while it is unchanged, its dependents need no check."""
     _ending: set[str] = field(default_factory=set)
-    """Owners that are deleted after their dependents were handled."""
+    """Owners in deletion that wait until their dependents are handled."""
 
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
         states = self.world.states
@@ -103,7 +103,7 @@ class GarbageCollector:
         return uid(manifest_of(self.world.states, stream) or {})
 
     def _commands(self, batch: Iterable[str], now: int) -> Iterator[Command]:
-        # Pods of one set share an owner, whose whole history is read for the check.
+        # Cached: pods of one set share an owner, and the check reads its whole history.
         was_here = cache(self._was_here)
         for stream in batch:
             state = living(self.world.states, stream)
@@ -151,7 +151,7 @@ class GarbageCollector:
         manifest = state.manifest or {}
 
         def decide(states: States) -> Decision:
-            # Checked again under the lock: the owner may be back.
+            # Checked again under the lock: the owner may have been recreated.
             return delete.decide(states) if is_orphan(manifest, states) else NOTHING
 
         streams = (*delete.streams, *(owner.stream for owner in owners(manifest)))
@@ -168,19 +168,19 @@ class GarbageCollector:
 
 # Data that grows with the work must expire: Kubernetes events, idempotency keys, finished effects.
 #
-# The log has its own retention (`volsched retention`), because people decide how long to keep history. The data
-# here is useless after its time, so it expires without a decision or a command.
+# The log has its own retention (`volsched retention`), because people decide how long to keep history. This data
+# is useless after its time, so it expires without a decision or a command.
 
 DAY = 86_400 * SECOND
 EVERY = 60 * SECOND
 EXPIRY_BATCH = 500
 MEMORIES = frozenset({REQUESTED})
-"""Events that serve as counters: they stay as long as their object."""
+"""Events that serve as counters: they are kept as long as their object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """For how long, in microseconds."""
+    """How long each kind of data is kept, in microseconds."""
 
     notices: int = DAY
     commands: int = 7 * DAY
@@ -199,10 +199,10 @@ class Expiry:
     _due: int = 0
 
     def update(self, streams: Iterable[str], now: int) -> None:
-        """Only time makes data expire."""
+        """Changes do not matter: data expires by time alone."""
 
     def step(self, now: int) -> int:
-        """A batch of each; the next at once while there is more, else in a minute."""
+        """Expire a batch of each kind; the next batch follows at once while there is more, else in a minute."""
         if now < self._due:
             return 0
         expired = self._expire_notices(now)
@@ -213,7 +213,7 @@ class Expiry:
         return expired
 
     def next_due(self) -> int | None:
-        """Nothing waits for expiry."""
+        """None: no other part waits for expiry."""
         return None
 
     def _expire_notices(self, now: int) -> int:

@@ -1,7 +1,7 @@
 """The namespace controller: empties a namespace that is being deleted, then removes it.
 
-Its objects are deleted as a user would delete them, with finalizers and grace periods: claims go after their pods,
-and the reclaim policies decide about their volumes.
+Its objects are deleted as a user would delete them, with finalizers and grace periods: claims after their pods,
+and volumes by their reclaim policies.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from volsched.workloads.agenda import Agenda
 
 BATCH = 16
 MOST = 500
-"""Objects of one namespace that are deleted in one step."""
+"""Maximum number of objects of one namespace deleted in one step."""
 PREFIX = "namespace/"
 KIND = "Namespace"
 _NAMESPACED = frozenset(noun for noun, kind in KIND_OF_NOUN.items() if kind.namespaced)
@@ -31,7 +31,7 @@ class Namespaces:
     world: World
     owner: str
     grace: int | None = 0
-    """As in `StatefulSets`."""
+    """The grace period of pods, as in `StatefulSets`."""
     _agenda: Agenda = field(default_factory=Agenda)
     _going: set[str] = field(default_factory=set)
     """Names of namespaces that are being emptied."""

@@ -1,4 +1,4 @@
-"""Repairs of stored objects: selected-node of nodes that are gone, and the zonal upgrade of volumes."""
+"""Repairs of stored objects: the selected-node of deleted nodes, and the zonal upgrade of volumes."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -38,10 +38,10 @@ from volsched.workloads.rules.repairs import (
     volume_name,
 )
 
-# Removes selected-node from claims whose node is gone, because it keeps their pods off every other node.
+# Removes selected-node from claims whose node is deleted, because it keeps their pods off every other node.
 #
 # Claims are examined when their node is missing, when a node of that name is created or deleted, and once at
-# the start. The log says how long a node has been gone, and whether a node of that name is the selected one.
+# the start. The log shows when a node was deleted, and whether a node of that name is the selected one.
 
 BATCH = 256
 CLAIM = "PersistentVolumeClaim"
@@ -55,7 +55,7 @@ class StaleNodes:
     owner: str
     patience_seconds: int = GONE_SECONDS
     is_foreign: bool = False
-    """The claims are a foreign cluster's: only nodes that we selected are removed, by an effect."""
+    """Whether the claims are a foreign cluster's: only nodes that we selected are removed, by an effect."""
     _agenda: Agenda = field(default_factory=Agenda)
     _promised: dict[str, str] = field(default_factory=dict)
     """Claim → the node that it waits for; both as streams."""
@@ -81,7 +81,7 @@ class StaleNodes:
         with self._agenda.batch(now, BATCH) as claims:
             wanted = dict(self._commands(self._due(claims, now), now)) if claims else {}
             outcomes = execute(self.database, list(wanted.values()), now=now)
-        # The claim has changed since it was read: nothing else would queue it again while its node exists.
+        # The claim has changed since it was read: no other event would queue it again while its node exists.
         late = ConflictError
         self._agenda.add(it for it, outcome in zip(wanted, outcomes, strict=True) if isinstance(outcome, late))
         return len(claims)
@@ -118,7 +118,7 @@ class StaleNodes:
             self._uids.pop(stream, None)
 
     def _due(self, batch: Iterable[str], now: int) -> dict[str, ObjectState]:
-        """Claims whose node has been gone for long enough; the others are deferred, or dropped."""
+        """Claims whose node was deleted long enough ago; the others are deferred or dropped."""
         overdue: dict[str, ObjectState] = {}
         for stream in batch:
             state = living(self.world.states, stream)
@@ -210,7 +210,7 @@ class ZonalUpgrader:
     world: World
     owner: str
     report: ZonalReport = field(default_factory=ZonalReport)
-    """What was done since the start of this process."""
+    """The upgrades since the start of this process."""
     _agenda: Agenda = field(default_factory=Agenda)
     _nodes: dict[str, None] = field(default_factory=dict)
 
@@ -252,7 +252,7 @@ class ZonalUpgrader:
                 yield upgrade, self._command(stream, streams, nodes, now)
 
     def _command(self, stream: str, streams: Iterable[str], nodes: Collection[Node], now: int) -> Command:
-        """Decided on the volume's latest state: a phase change meanwhile must not leave it unconverted."""
+        """The upgrade, decided on the volume's latest state: a phase change meanwhile must not prevent it."""
 
         def decide(states: States) -> Decision:
             return Decision(events=convert(stream, states, nodes, now=rfc3339(now))[1])

@@ -1,6 +1,6 @@
 """The StatefulSet controller: creates, removes and replaces pods of sets, and keeps revisions and status.
 
-Every write has the precondition that the set is unchanged, so two processes do no more than one. The garbage
+Every write has the precondition that the set is unchanged, so two processes never write twice. The garbage
 collector (`workloads.garbage_collector`) deletes the pods of a deleted set.
 """
 
@@ -40,11 +40,11 @@ from volsched.workloads.rules.statefulsets import (
 )
 
 BATCH = 64
-"""Sets examined in one step."""
+"""Maximum number of sets examined in one step."""
 MOST = 100
-"""Pods of one set created or removed in one step."""
+"""Maximum number of pods of one set created or removed in one step."""
 RETRY = 10 * SECOND
-"""Before a pod that admission refused is retried."""
+"""The delay before a pod that admission refused is retried."""
 COMPONENT = "statefulset-controller"
 SET = "statefulset/"
 OWNED = ("pod/", "revision/")
@@ -57,7 +57,7 @@ class StatefulSets:
     owner: str
     new_uid: Callable[[], str]
     ready: Ready = is_placed
-    """When the next pod may be created; with node agents that report status, pass `is_running`."""
+    """Whether a pod is ready, so that the next may be created; with node agents, pass `is_running`."""
     grace: int | None = 0
     """The grace period of pods, in seconds; None: their own, with node agents that end them."""
     _agenda: Agenda = field(default_factory=Agenda)
@@ -94,7 +94,7 @@ class StatefulSets:
             self._owned.get(before, {}).pop(stream, None)
 
     def _due_commands(self, stream: str, now: int) -> Iterator[tuple[StatefulSet, str, Command]]:
-        """With the pod that each command is about; empty if it is about the set."""
+        """The commands, each with the pod that it concerns; empty: it concerns the set."""
         state = living(self.world.states, stream)
         if state is None or state.manifest is None:
             self._forget(stream)
@@ -110,7 +110,7 @@ class StatefulSets:
 
     def _carry_out(self, wanted: list[tuple[StatefulSet, str, Command]], now: int) -> None:
         outcomes = execute(self.database, [command for _, _, command in wanted], now=now)
-        # Any other refusal means that something has changed: the log shows what, and the set is examined again.
+        # Any other refusal means that an object has changed: the log has that, and the set is examined again.
         notices = []
         for (set_, pod, _), outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, ForbiddenError):
@@ -156,7 +156,7 @@ class StatefulSets:
                 yield name, door.together(delete, notice, precondition=precondition)
         for message in step.blocked:
             yield "", self._notice_command(set_, "Warning", FAILED_CREATE, message, now, once=True)
-        # Last: it gives the set a new version, and everything before has the seen version as precondition.
+        # Last: it changes the set's version, which is the precondition of all other commands.
         manifest: Manifest = state.manifest or {}
         kept = {**status(manifest), **step.status}
         if kept != status(manifest):
@@ -197,7 +197,7 @@ class StatefulSets:
         )  # fmt: skip
 
     def watch(self, stream: str, set_stream: str) -> Manifest | None:
-        """The object of a name that a set wants, existing or not: the set is examined again when it changes."""
+        """An object that a set wants, or None; the set is examined again when that object changes."""
         self._watched[stream] = set_stream
         return manifest_of(self.world.states, stream)
 
@@ -209,7 +209,7 @@ class StatefulSets:
 
 
 def _apart(replica: Replica) -> Iterator[Replica]:
-    """Separate commands: a pod that admission refuses does not hold its claims back."""
+    """Split into separate commands, so that a pod refused by admission does not block its claims."""
     if replica.pod is None or not replica.claims or not priority_streams("Pod", replica.pod):
         yield replica
     else:
@@ -241,7 +241,7 @@ class _SetInWorld:
         return self._ours("revision/")
 
     def _ours(self, prefix: str) -> Iterator[Manifest]:
-        """Not those of an earlier set of that name: the garbage collector deletes them."""
+        """The set's own objects. Those of an earlier set of its name are left to the garbage collector."""
         for manifest in self.sets.owned_by(self.stream, prefix):
             owner = controller_of(manifest)
             if owner is not None and owner.uid == self.set_.meta.uid:

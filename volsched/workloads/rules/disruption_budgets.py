@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets: how many of their pods may be evicted now, and which budget covers a pod.
+"""PodDisruptionBudgets: the number of pods that may be evicted now, and the budget that covers a pod.
 
-Percentages refer to the number of pods that the controllers want, not to the existing pods. If that number is
-unknown, no pod may be evicted.
+Percentages refer to the controllers' desired number of pods, not to the existing pods. If that number is unknown,
+no pod may be evicted.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ ALLOWED = "DisruptionAllowed"
 SYNC_FAILED = "SyncFailed"
 
 Scale = Callable[[Owner], int | None]
-"""How many pods a controller wants; None: unknown."""
+"""A controller's desired number of pods; None: unknown."""
 
 
 class UncountableError(Exception):
@@ -28,7 +28,7 @@ class UncountableError(Exception):
 
 
 def budget_selector(budget: Manifest) -> LabelSelector | None:
-    """None selects no pod, an empty one every pod of the namespace."""
+    """The budget's selector. None selects no pod, an empty one every pod of the namespace."""
     value = KINDS[BUDGET].read(budget)
     assert isinstance(value, PodDisruptionBudget)
     return value.selector

@@ -1,4 +1,4 @@
-"""Who owns an object and whether that owner is gone; the claims of a pod's templates."""
+"""The owners of objects and whether they are deleted; the claims of a pod's templates."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
 from volsched.scheduling.rules.reasons import claim_of_other_pod
 
-# Never collected: objects without a controller, objects that another owner still holds, and objects with an
-# owner of an unknown kind, because we cannot tell that such an owner is gone.
+# Never collected: objects without a controller, objects with another existing owner, and objects with an owner of
+# an unknown kind, because we cannot know whether that owner is deleted.
 
 COLLECTED = ("Pod", "PersistentVolumeClaim", "ControllerRevision")
 """Kinds that are deleted with their controller. Volumes never are: the reclaim policy decides about data."""
@@ -36,7 +36,7 @@ class Owner(NamedTuple):
 
 
 def is_owned(state: State | None) -> bool:
-    """Cheap: most objects have no owner, and this runs for every change."""
+    """Whether the object has an owner. Cheap: most objects have none, and this runs for every change."""
     return (
         isinstance(state, ObjectState) and state.manifest is not None and REFERENCES in state.manifest["metadata"]
     )
@@ -54,13 +54,13 @@ def controller_of(manifest: Manifest) -> Owner | None:
 
 
 def is_orphan(manifest: Manifest, states: States) -> bool:
-    """It has a controller, and every owner is gone: no object has that name, or it has another uid."""
+    """Whether it has a controller, and every owner is deleted: none has that name, or it has another uid."""
     known = list(owners(manifest))
     return any(owner.controller for owner in known) and all(_is_gone(owner, states) for owner in known)
 
 
 def ending(manifest: Manifest) -> str | None:
-    """The finalizer that says what happens to its dependents before the object is removed."""
+    """The finalizer that decides about the object's dependents before it is removed."""
     if not is_being_deleted(manifest):
         return None
     finalizers = metadata(manifest).get("finalizers") or ()
@@ -116,16 +116,16 @@ def _is_gone(owner: Owner, states: States) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What a pod's ephemeral volumes lack."""
+    """The missing claims of a pod's ephemeral volumes."""
 
     claims: tuple[dict[str, Any], ...] = ()
-    """To be created."""
+    """The claims to create."""
     refusals: tuple[str, ...] = ()
-    """Claims of the right name that are not the pod's: they are neither used nor touched."""
+    """Notices about claims of the right name that are not the pod's: these are neither used nor changed."""
 
 
 def has_templates(pod: State | None) -> bool:
-    """Cheap: few pods have templates, and this runs for every change of a pod."""
+    """Whether the pod has claim templates. Cheap: few pods do, and this runs for every change of a pod."""
     if not isinstance(pod, ObjectState) or pod.manifest is None:
         return False
     return any("ephemeral" in volume for volume in spec(pod.manifest).get("volumes") or ())
@@ -137,7 +137,7 @@ def ephemeral_claims(pod: Pod) -> tuple[str, ...]:
 
 
 def lacking(pod: Pod, manifest: Manifest, claims: Mapping[str, Claim]) -> Lacking:
-    """`claims` are the existing ones of `ephemeral_claims`. A pod that is being deleted gets none."""
+    """The pod's missing claims. `claims`: the existing `ephemeral_claims`. A pod being deleted gets none."""
     if pod.meta.being_deleted:
         return Lacking()
     missing: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ def lacking(pod: Pod, manifest: Manifest, claims: Mapping[str, Claim]) -> Lackin
         elif not is_owned_by(claim, pod):
             refusals.append(volume_notice(volume.name, claim_of_other_pod(claim.key, pod.key)))
         else:
-            # The pod's own. One that is being deleted is recreated when it is gone.
+            # The pod's own claim. If it is being deleted, it is recreated afterwards.
             pass
     return Lacking(tuple(missing), tuple(refusals))
 

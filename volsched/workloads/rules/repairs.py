@@ -1,4 +1,4 @@
-"""The rules of repairs: the zonal upgrade of volumes, and promises to nodes that are gone."""
+"""The rules of repairs: the zonal upgrade of volumes, and promises to deleted nodes."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -94,7 +94,7 @@ def upgrade_zonal(volume: Volume, nodes: Collection[Node]) -> ZonalUpgrade:
 
 
 def _values(key: str, value: str) -> tuple[str, ...] | None:
-    """None for a label that VolumeZone ignores, or whose values would make the selector malformed."""
+    """The label's values; None: VolumeZone ignores the label, or its values would make the selector malformed."""
     parts = zone_parts(value)
     if parts is None:
         return None
@@ -118,7 +118,7 @@ def _without_equal_twins(wanted: _Expressions, nodes: Collection[Node]) -> _Expr
 
 
 def _terms(wanted: _Expressions, nodes: Collection[Node]) -> tuple[NodeTerm, ...]:
-    """One term for each way in which nodes spell these labels; the volume's own spelling if no node has any.
+    """One term for each set of keys that nodes use for these labels; the volume's own keys if no node has any.
 
     Two fixed terms, all legacy and all GA, were rejected: a node with one label of either generation would match
     neither, though VolumeZone admits it.
@@ -175,10 +175,10 @@ def _conflicting(volume: Volume, legacy: str) -> ZonalEvent:
     )
 
 
-# Carrying out the zonal upgrade: the writes to a volume whose labels are converted, and the report.
+# The zonal upgrade's writes to a volume whose labels are converted, and its report.
 #
-# The same rule (`upgrade_zonal`) runs when a volume is created and whenever it changes. A notice at a fixed
-# place records the conversion: an affinity with that notice is ours, any other was there before.
+# The same rule (`upgrade_zonal`) runs when a volume is created and whenever it changes. A notice at a fixed stream
+# records the conversion: an affinity with that notice is ours, any other existed before.
 
 VOLUME = "PersistentVolume"
 UPGRADED_REASON = "ZonalUpgraded"
@@ -223,12 +223,12 @@ def has_zone_labels(volume: Manifest) -> bool:
 
 
 def asks_for_nodes(kind: str, manifest: Manifest) -> bool:
-    """Would the labels be converted? Only then are the nodes' labels needed."""
+    """Whether the labels would be converted: only then are the nodes' labels needed."""
     return kind == VOLUME and has_zone_labels(manifest) and spec(manifest).get("nodeAffinity") is None
 
 
 def labelled_node(manifest: Manifest) -> Node:
-    """A node's name and labels only: thousands are read, and nothing else of them is needed."""
+    """A node with only its name and labels: thousands are read, and no other fields are needed."""
     named = metadata(manifest)
     return Node(meta=Metadata(name=str(named.get("name", "")), labels=named.get("labels") or {}))
 
@@ -241,11 +241,11 @@ def admission_streams(kind: str, key: str, uid: str) -> tuple[str, ...]:
 
 
 def admit(created: NewEvent, nodes: Collection[Node], *, now: str) -> tuple[ZonalUpgrade, tuple[NewEvent, ...]]:
-    """A volume about to be created, with its affinity; and its notices."""
+    """A volume about to be created, with its affinity, and its notices."""
     manifest = created.data["patch"]
     upgrade = upgrade_zonal(_read(manifest), nodes)
     if upgrade.affinity is None:
-        # The controller examines every volume, and reports what is wrong with the labels.
+        # The controller examines every volume, and reports faulty labels.
         return upgrade, (created,)
     patch = {**manifest, "spec": {**spec(manifest), **_affinity(upgrade.affinity)}}
     upgraded = replace(created, data={**created.data, "patch": patch})
@@ -255,7 +255,7 @@ def admit(created: NewEvent, nodes: Collection[Node], *, now: str) -> tuple[Zona
 def convert(
     stream: str, states: States, nodes: Collection[Node], *, now: str
 ) -> tuple[ZonalUpgrade, tuple[NewEvent, ...]]:
-    """The writes to an existing volume: its affinity, or why it gets none. Idempotent."""
+    """The writes to an existing volume: its affinity, or the notice why it gets none. Idempotent."""
     manifest = manifest_of(states, stream)
     if manifest is None or is_settled(stream, states):
         return NOTHING_TO_DO, ()
@@ -268,7 +268,7 @@ def convert(
 
 
 def is_settled(stream: str, states: States) -> bool:
-    """Most volumes, most of the time: gone, converted by us, or known to have an affinity of their own."""
+    """Whether no upgrade is needed: the volume is deleted, converted by us, or had its own affinity."""
     manifest = manifest_of(states, stream)
     if manifest is None:
         return True
@@ -295,7 +295,7 @@ def _place(key: str, uid: str, reason: str, message: str = "") -> str:
 
 
 def _converted(upgrade: ZonalUpgrade) -> ZonalEvent:
-    message = "its zone and region labels were made its node affinity; the labels stay"
+    message = "its zone and region labels were converted to its node affinity; the labels stay"
     if upgrade.unlabelled_nodes:
         message += f"; {upgrade.unlabelled_nodes} nodes without such labels can no longer use it"
     return ZonalEvent(NoticeType.NORMAL, UPGRADED_REASON, message)
@@ -323,25 +323,25 @@ def _read(manifest: Mapping[str, Any]) -> Volume:
 _ZONAL = frozenset(TOPOLOGY_LABELS)
 
 
-# Promises to nodes that are gone: a claim's selected-node that can no longer be kept.
+# Promises to deleted nodes: a claim's selected-node that can no longer be kept.
 #
-# Such a claim keeps its pod off every node. The annotation is removed, and the pod decided again, once the node
-# has been gone for a minute, no volume was made for the claim and no open binding holds it. A node that was
-# recreated under the same name is another node: a promise to the old one does not bind it.
+# Such a claim keeps its pod off every node. The annotation is removed, and the pod decided again, a minute after
+# the node's deletion, if no volume was created for the claim and no open binding holds it. A node recreated under
+# the same name is another node: a promise to the old one does not apply to it.
 
 GONE_SECONDS = 60
 REMOVED = "SelectedNodeRemoved"
 
 
 def is_promised(claim: State | None) -> bool:
-    """Cheap: most claims have a volume, and this runs for every change of a claim."""
+    """Whether a node is promised to the claim. Cheap: most claims have a volume, and this runs for each change."""
     return (
         isinstance(claim, ObjectState) and claim.manifest is not None and promised_node(claim.manifest) is not None
     )
 
 
 def promised_node(claim: Manifest) -> str | None:
-    """The node that the claim's volume is to be created for; None if no promise is open."""
+    """The node for which the claim's volume is to be created; None if no promise is open."""
     node = annotations(claim).get(selection_key(annotations(claim)))
     if node is None or spec(claim).get("volumeName") or is_being_deleted(claim) or ROLLBACK in annotations(claim):
         return None
@@ -359,7 +359,7 @@ def gone_since(nodes: Iterable[ObjectLife], *, promised: int, promised_at: int) 
 
 
 def is_volume_for(volume: Manifest, claim: Manifest) -> bool:
-    """The volume is, or may yet become, the one that the claim was promised."""
+    """Whether the volume is, or may become, the one that was promised to the claim."""
     own = metadata(claim)
     reserved = names_claim(volume, f"{own.get('namespace')}/{own.get('name')}", uid(claim))
     return reserved or metadata(volume).get("name") == volume_name(claim)
@@ -373,5 +373,5 @@ def volume_name(claim: Manifest) -> str:
 def removed(node: str) -> str:
     return (
         f'the node "{node}" that was selected for this claim is gone, and no volume was created there; '
-        "the selection was taken off, and the pods that wait for the claim are decided again"
+        "the selection was removed, and the pods that wait for the claim are decided again"
     )

@@ -1,7 +1,7 @@
-"""ControllerRevisions: the templates that a StatefulSet has had, which identify the version of its pods.
+"""ControllerRevisions: a StatefulSet's former and present templates, which identify the version of its pods.
 
-A revision depends on the set alone (name, number and data are Kubernetes' own), so two controllers make the same
-one, and `kubectl rollout history` and `undo` work. A template that comes back gets its revision with a new number.
+A revision depends on the set alone (name, number and data are Kubernetes' own), so two controllers create the same
+one, and `kubectl rollout history` and `undo` work. A reused template gets its old revision with a new number.
 """
 
 from collections.abc import Callable, Iterable
@@ -41,16 +41,16 @@ class SetRevisions:
     create: dict[str, Any] | None = None
     """A new revision, for a template that the set has not had before."""
     renumbered: dict[str, Any] | None = None
-    """An existing revision with a new number, for a template that has come back."""
+    """An existing revision with a new number, for a reused template."""
 
     def of(self, pod: Manifest) -> str:
-        """A pod from before there were revisions counts as current, so it is not replaced."""
+        """The name of the pod's revision. A pod older than revisions counts as current, so it is not replaced."""
         labels = metadata(pod).get("labels") or {}
         return str(labels.get(REVISION_LABEL) or self.current.name)
 
 
 def set_revisions(stateful_set: Manifest, known: Iterable[Manifest], taken: Taken) -> SetRevisions:
-    """`known` are the set's own revisions; `taken`: a revision of another owner has that name."""
+    """The set's revisions. `known`: its existing ones; `taken`: whether another owner's revision has a name."""
     history = sorted(known, key=_number)
     template = _template(stateful_set)
     collisions = int(status(stateful_set).get("collisionCount") or 0)
@@ -95,7 +95,7 @@ def outdated(
 
 
 def revision_hash(data: Manifest, collisions: int) -> str:
-    """As kube-controller-manager computes it: FNV-1 of the data and the count, in its safe alphabet."""
+    """The hash as kube-controller-manager computes it: FNV-1 of the data and the count, in its safe alphabet."""
     sum_ = _FNV_OFFSET
     for byte in orjson.dumps(data, option=orjson.OPT_SORT_KEYS) + str(collisions).encode():
         sum_ = (sum_ * _FNV_PRIME) % 2**32 ^ byte

@@ -1,4 +1,4 @@
-"""Rolling updates: which pods of an older template are replaced next.
+"""Rolling updates: the pods of an older template to replace next.
 
 The highest ordinal first, never one below the partition, and never more than `maxUnavailable` pods unavailable at
 once. With `OnDelete` a pod is replaced when a user deletes it.
@@ -17,7 +17,7 @@ ON_DELETE = "OnDelete"
 @dataclass(frozen=True, slots=True)
 class RollingUpdate:
     by_hand: bool = False
-    """`OnDelete`."""
+    """Strategy `OnDelete`: a user deletes the pods to replace."""
     partition: int | None = None
     """None: the set has no rolling-update section, as older clients leave it out."""
     most_away: int | str = 1
@@ -29,7 +29,7 @@ class RollingUpdate:
         return not self.by_hand and index < int(set_status.get("currentReplicas") or 0)
 
     def allowed_away(self, replicas: int) -> int:
-        """At least one: otherwise nothing would ever be replaced."""
+        """How many pods may be unavailable: at least one, otherwise no pod would ever be replaced."""
         if isinstance(self.most_away, int):
             return max(self.most_away, 1)
         return max(floor(Fraction(self.most_away.rstrip("%") or 0) * replicas / 100), 1)
@@ -48,7 +48,7 @@ def rolling_update(stateful_set: Manifest) -> RollingUpdate:
 def pods_to_replace(
     update: RollingUpdate, replicas: int, old: Collection[int], available: Collection[int], *, in_order: bool
 ) -> list[int]:
-    """`old` are pods of an older template that are not being deleted; all by index, counted from 0."""
+    """The pods to replace. `old`: pods of an older template not being deleted; all by index, counted from 0."""
     if update.by_hand:
         return []
     left = update.allowed_away(replicas) - (replicas - len(available))

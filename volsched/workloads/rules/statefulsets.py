@@ -1,8 +1,8 @@
-"""StatefulSets: pods with a name, an ordinal and claims of their own, created and removed one after the other.
+"""StatefulSets: pods with their own name, ordinal and claims, created and removed one after the other.
 
-Level-triggered: `next_step` returns what to do in the current state, and is called again after every change.
-Claims are kept whatever happens to the pod and the set: they hold its data. When every pod is ready, pods of an
-older template are replaced (`rolling_update`).
+Level-triggered: `next_step` returns the actions for the current state, and is called again after every change.
+Claims are never deleted with the pod or the set: they hold its data. When every pod is ready, pods of an older
+template are replaced (`rolling_update`).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ from volsched.workloads.rules.rolling_update import RollingUpdate, pods_to_repla
 PARALLEL = "Parallel"
 STATEFUL_SET = "StatefulSet"
 LONGEST_ORDINAL = 12
-"""Digits; a longer number in the name of a pod is no ordinal."""
+"""Maximum number of digits; a longer number in the name of a pod is not an ordinal."""
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 RUNNING = "Running"
@@ -45,12 +45,12 @@ def pod_failure_notice(pod: str, set_: str, why: str) -> str:
 
 
 def is_placed(pod: Manifest) -> bool:
-    """Without a node agent nothing more is known of a pod than its node."""
+    """Whether the pod has a node: without a node agent, the only known state."""
     return bool(spec(pod).get("nodeName"))
 
 
 def is_running(pod: Manifest) -> bool:
-    """As a node agent reports it: running and ready."""
+    """Whether a node agent reports the pod running and ready."""
     conditions = status(pod).get("conditions") or ()
     ready = any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
     return ready and status(pod).get("phase") == RUNNING
@@ -85,16 +85,16 @@ class Replica:
 class SetStep:
     create: list[Replica] = field(default_factory=list)
     remove: list[str] = field(default_factory=list)
-    """Names of pods."""
+    """Names of the pods to remove."""
     blocked: list[str] = field(default_factory=list)
-    """What blocks the set, for users."""
+    """Notices to users about what blocks the set."""
     status: dict[str, Any] = field(default_factory=dict)
     new_revision: dict[str, Any] | None = None
     renumbered: dict[str, Any] | None = None
     forgotten: list[str] = field(default_factory=list)
-    """Names of revisions beyond the limit."""
+    """Names of revisions beyond the limit, to delete."""
     again: str | None = None
-    """When a pod will have been ready for the required time."""
+    """When the next pod will have been ready for the required time."""
 
     @property
     def acts(self) -> int:
@@ -103,7 +103,7 @@ class SetStep:
 
 @dataclass(frozen=True, slots=True)
 class _SetState:
-    """A set with everything that is known of it at one moment."""
+    """A set with its objects at one moment."""
 
     value: StatefulSet
     manifest: Manifest
@@ -118,7 +118,7 @@ class _SetState:
         return self.value.pod_management_policy != PARALLEL
 
     def available_from(self, pod: Manifest) -> str | None:
-        """None: it is not ready. If the time is unknown, at once."""
+        """When the pod counts as available; None: it is not ready. If the time is unknown: now."""
         if not self.ready(pod):
             return None
         seconds = int(spec(self.manifest).get("minReadySeconds") or 0)
@@ -133,7 +133,7 @@ class _SetState:
 def next_step(
     set_: StatefulSet, manifest: Manifest, pods: SetPods, *, ready: Ready, most: int, now: str
 ) -> SetStep:
-    """At most `most` pods are created or removed in one step; one at a time unless the policy is Parallel."""
+    """The actions for the current state: at most `most` pods; one at a time unless the policy is Parallel."""
     known = list(pods.revisions())
     names = {metadata(it).get("name") for it in known}
     revisions = set_revisions(manifest, known, lambda name: name not in names and pods.revision(name) is not None)
@@ -148,7 +148,7 @@ def next_step(
         ),
     )
     if set_.meta.being_deleted:
-        # Its pods are deleted with it.
+        # Its pods are deleted with the set.
         return SetStep(status=step.status)
     if _fill(look, step, most=most) and _shrink(look, step, most=most):
         _replace(look, step, most=most)
@@ -186,7 +186,7 @@ def _fill_one(look: _SetState, ordinal: int, step: SetStep) -> bool:
         )
         complete = False
     elif is_being_deleted(pod):
-        # Its name is not free before it is gone.
+        # Its name is not free before it is deleted.
         complete = False
     elif status(pod).get("phase") in TERMINATED:
         step.remove.append(name)
@@ -207,7 +207,7 @@ def _make(look: _SetState, ordinal: int, step: SetStep) -> None:
     names = [claim_name(template, name) for template in set_.claim_templates]
     going = [it for it in names if (claim := pods.claim(it)) is not None and is_being_deleted(claim)]
     if going:
-        # A new pod would hold the claim that a user wants deleted, or wait for it in vain.
+        # A new pod would block the deletion of the claim that the user requested, or wait for it in vain.
         step.blocked.append(pod_failure_notice(name, set_.meta.name, f"pvc {going[0]} is being deleted"))
     else:
         kept = look.update.keeps(ordinal - set_.first_ordinal, status(look.manifest))
@@ -256,7 +256,7 @@ def ordinals(set_: StatefulSet) -> range:
 
 
 def set_and_ordinal(pod: str) -> tuple[str, int] | None:
-    """The name of the set that would create a pod of that name, and its number there."""
+    """The name of the set that would create a pod of that name, and the pod's ordinal."""
     parent, _, number = pod.rpartition("-")
     # Another spelling of a number is another pod, which no set creates.
     is_number = number.isascii() and number.isdecimal() and len(number) < LONGEST_ORDINAL
@@ -269,7 +269,7 @@ def _ordinal(set_: StatefulSet, pod: Manifest) -> int | None:
 
 
 def planned_replica(set_: StatefulSet, ordinal: int) -> Replica:
-    """A pod and its claims as the set would create them, had it none and never another template."""
+    """A pod and its claims as the set would create them if it had no pods and never another template."""
     named = {"name": set_.meta.name, "namespace": set_.meta.namespace, "uid": set_.meta.uid}
     manifest = {
         "apiVersion": KINDS[STATEFUL_SET].api_version,
@@ -325,7 +325,7 @@ def _claims_to_create(set_: StatefulSet, pod: str, pods: SetPods) -> tuple[dict[
 
 
 def _claim(set_: StatefulSet, template: Manifest, name: str) -> dict[str, Any]:
-    """Without an owner, so that it is never deleted along with one."""
+    """A claim of the set, without an owner, so that it is never deleted with one."""
     selected = {} if set_.selector is None else set_.selector.match_labels
     own_metadata: dict[str, Any] = {
         "name": name,
@@ -338,7 +338,7 @@ def _claim(set_: StatefulSet, template: Manifest, name: str) -> dict[str, Any]:
 
 
 def _status(look: _SetState) -> dict[str, Any]:
-    """Pods that are being deleted count as replicas until they are gone, but are neither current nor updated."""
+    """The set's status. Pods being deleted count as replicas, but are neither current nor updated."""
     pods = [pod for pod in look.cluster.owned() if _ordinal(look.value, pod) is not None]
     staying = [look.revisions.of(pod) for pod in pods if not is_being_deleted(pod)]
     ready = [pod for pod in pods if look.ready(pod) and status(pod).get("phase") not in TERMINATED]
