@@ -1,1 +1,1 @@
-"""What every process runs on: settings, clock, writer, runner, and the composition root (`system`)."""
+"""The infrastructure of every process: settings, clock, writer, runner, and the composition root (`system`)."""

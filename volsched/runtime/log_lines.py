@@ -1,7 +1,7 @@
-"""Log lines of a process about its work: derived from the events that it has committed, and from nothing else.
+"""Log lines of a process about its work, derived only from the events that it has committed.
 
-All are declared here. A line names what `volsched history binding ID`, `volsched audit why ATTEMPT` and `volsched
-audit cause POSITION` take. Every process logs its own commits, so that in a stack each line is logged once.
+All are declared here. A line names the ids for `volsched history binding ID`, `volsched audit why ATTEMPT` and
+`volsched audit cause POSITION`. Every process logs its own commits, so that in a stack each line is logged once.
 """
 
 import logging
@@ -27,7 +27,7 @@ ROOT = "volsched"
 SLOW_SECONDS = 1.0
 """A transaction blocks every other writer; a healthy one takes milliseconds."""
 ROLES = frozenset({"controller", "recovery"})
-"""Leases of roles. The others are turns that workers take every second, and are logged only at debug level."""
+"""Leases of roles. Workers take the other leases in turn every second; these are logged only at debug level."""
 Data = Mapping[str, Any]
 
 
@@ -35,13 +35,13 @@ Data = Mapping[str, Any]
 class LogLine:
     level: int
     logger: str
-    """Below `volsched.`: scheduling, binding, provisioning, leases or log."""
+    """The logger's name below `volsched.`: scheduling, binding, provisioning, leases or log."""
     message: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 def lines_of(commit: Commit) -> Iterator[LogLine]:
-    """A line for each event that people want to see."""
+    """The log lines of a commit: one for each event that is worth logging."""
     for event in commit.events:
         line = _LINES.get(event.type)
         if line is not None and (made := line(event, orjson.loads(event.data), commit.states)) is not None:
@@ -49,7 +49,7 @@ def lines_of(commit: Commit) -> Iterator[LogLine]:
 
 
 def detail_of(event: Event) -> LogLine:
-    """Any event, for a full trace."""
+    """The line of any event, for a full trace."""
     return LogLine(logging.DEBUG, "log", f"{event.type} {event.stream}", _about(event) | {"actor": event.actor})
 
 
@@ -69,7 +69,7 @@ def slow_line(commit: Commit) -> LogLine:
     first, last = commit.events[0], commit.events[-1]
     message = (
         f"slow transaction: {len(commit.events)} events of {first.actor} took {commit.seconds:.2f} s, "
-        f"during which nobody else could write"
+        f"and blocked all other writers"
     )
     about = {"seconds": round(commit.seconds, 3), "events": len(commit.events), "position": first.position}
     return LogLine(logging.WARNING, "log", message, about | {"lastPosition": last.position})
@@ -104,7 +104,7 @@ class LogLines:
 
 
 def log_commits(database: Database, *, slow_seconds: float = SLOW_SECONDS) -> None:
-    """From now on this process logs what it writes to the store."""
+    """Log this process's writes to the store from now on."""
     database.listeners.append(LogLines(slow_seconds))
 
 

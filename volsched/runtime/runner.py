@@ -1,4 +1,4 @@
-"""Threads and waiting, for everything that is a `step(now)`, and a system that is recreated when necessary."""
+"""Threads that repeat a `step(now)` and wait between steps, and a system that restarts itself when necessary."""
 
 import logging
 import threading
@@ -20,17 +20,17 @@ from volsched.runtime.system import System
 from volsched.runtime.writer import Writer
 
 IDLE_WAIT_SECONDS = 0.05
-"""How long a loop sleeps when nothing wakes it; also the delay until it sees what became due."""
+"""How long a loop sleeps when nothing wakes it; also the delay until it sees due work."""
 WRITER_WAIT_SECONDS = 1.0
-"""How long the writer waits; who submits a command wakes it."""
+"""How long the writer waits; a submitted command wakes it."""
 HEARING_SECONDS = 0.2
-"""How long one wait for commits of others lasts, and so the delay of a stop."""
+"""How long one wait for other processes' commits lasts, and so the delay of a stop."""
 RETRY_SECONDS = 1.0
 """Delay after a failure of the store."""
 Failed = Callable[[Exception], None]
 """Called with the exception that ended a loop."""
 Rest = Callable[[int], int]
-"""When the next step is due at the latest, given the time."""
+"""Given the time, when the next step is due at the latest."""
 _log = logging.getLogger("volsched.runner")
 
 
@@ -46,7 +46,7 @@ class Loop:
         self._stopped = threading.Event()
 
     def wake(self) -> None:
-        """There may be something to do now."""
+        """Wake the loop: there may be work."""
         self._woken.set()
 
     def stop(self) -> None:
@@ -60,11 +60,11 @@ class Loop:
                 progress = self._step(self._clock())
                 idle = 0 if progress else self._idle()
             except StoreError as error:
-                # A restarted database comes back; uncommitted work is repeated.
-                _log.warning("%s; trying again", error)
+                # The database may be restarting; uncommitted work is repeated.
+                _log.warning("%s; retrying", error)
                 self._stopped.wait(RETRY_SECONDS)
             except WrongClusterError as error:
-                # No defect, and its message says what to do: nobody needs to see where it was found.
+                # Not a defect, and its message has the remedy: no traceback is needed.
                 self._failed(error)
                 return
             except Exception as error:
@@ -95,10 +95,10 @@ def looping(
     linger: float = 0,
     rest: Rest | None = None,
 ) -> Iterator[Loop]:
-    """The step repeated by a thread of its own; leaving the context lets the step in progress end.
+    """Repeat the step in its own thread; leaving the context waits for the step in progress.
 
-    `linger` (seconds) is waited after each step that found work, so that the next one finds more at a time. A loop
-    that `waking` wakes says with `rest` how long it may sleep; without, it polls.
+    `linger`: seconds to wait after each step that found work, so that the next one gets a larger batch.
+    `rest`: how long a loop that `waking` wakes may sleep; without it, the loop polls.
     """
     loop = Loop(step, clock=clock, failed=failed, linger=linger, rest=rest)
     thread = threading.Thread(target=loop.run, name=name, daemon=True)
@@ -111,7 +111,7 @@ def looping(
 
 
 def repeat_until(step: Callable[[int], int], is_over: Callable[[], bool], *, clock: Clock) -> None:
-    """For the start of a process that cannot begin before something is so."""
+    """Repeat the step until a condition holds, at the start of a process that needs it."""
     step(clock())
     while not is_over():
         time.sleep(IDLE_WAIT_SECONDS)
@@ -120,7 +120,7 @@ def repeat_until(step: Callable[[int], int], is_over: Callable[[], bool], *, clo
 
 @contextmanager
 def waking(database: Database, *wakes: Callable[[], None]) -> Iterator[None]:
-    """Every commit to the store wakes the loops, whichever process makes it."""
+    """Wake the loops after every commit to the store, by any process."""
     stopped = threading.Event()
     thread = threading.Thread(target=_hear, args=(database, wakes, stopped), name="volsched-commits", daemon=True)
     thread.start()
@@ -133,14 +133,14 @@ def waking(database: Database, *wakes: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def calls_side_by_side(most: int) -> Iterator[SideBySide]:
-    """Threads that make up to so many calls to a cluster at a time."""
+    """Threads that make at most `most` calls to a cluster concurrently."""
     with ThreadPoolExecutor(max_workers=most, thread_name_prefix="volsched-call") as pool:
         yield pool.map
 
 
 @contextmanager
 def running(writer: Writer, *, clock: Clock) -> Iterator[Writer]:
-    """The writer stepped by a thread of its own; leaving the context completes all queued commands."""
+    """Step the writer in its own thread; leaving the context completes all queued commands."""
     thread = threading.Thread(target=_run, args=(writer, clock), name="volsched-writer", daemon=True)
     thread.start()
     try:
@@ -153,7 +153,7 @@ def running(writer: Writer, *, clock: Clock) -> Iterator[Writer]:
 def run_until_idle(
     system: System, *, clock: Clock, timeout: float, progress: Callable[[int], None] | None = None
 ) -> bool:
-    """Step until nothing moves and nothing will; False if work was left when the time was up.
+    """Step until there is no work left; False if work was left at the timeout.
 
     Waits for back-offs and deadlines while the time lasts, but not for pods that fit nowhere.
     """
@@ -178,7 +178,7 @@ def _hear(database: Database, wakes: Sequence[Callable[[], None]], stopped: thre
     while not stopped.is_set():
         try:
             with closing(commits(database)) as heard:
-                # Once at first, for commits made before we listened.
+                # Once at first, for commits before we listened.
                 news = True
                 while not stopped.is_set():
                     if news:
@@ -186,7 +186,7 @@ def _hear(database: Database, wakes: Sequence[Callable[[], None]], stopped: thre
                             wake()
                     news = heard.heard(HEARING_SECONDS)
         except Exception as error:
-            # Any driver error: the loops poll by themselves, a little later.
+            # Any driver error: the loops also poll, a little later.
             _log.debug("commits of others are not heard: %s", error)
             stopped.wait(RETRY_SECONDS)
 
@@ -197,13 +197,13 @@ def _run(writer: Writer, clock: Clock) -> None:
             writer.wait_for_work(IDLE_WAIT_SECONDS if writer.retries else WRITER_WAIT_SECONDS)
 
 
-# A self-restarting system: recreated when its memory may be stale.
+# A self-restarting system: it is recreated when its memory may be stale.
 #
-# That is after the store has failed, and after the machine's clock was set back: otherwise everything it has
-# deferred (a pod, a sweep, a lease renewal) would wait until that time comes again.
+# That is after a failure of the store, and after the machine's clock was set back: otherwise all deferred work
+# (a pod, a sweep, a lease renewal) would wait until that time is reached again.
 
 STEP_BACK = 10 * SECOND
-"""A smaller step back only delays work by as much."""
+"""The smallest step back that restarts; a smaller one only delays work by as much."""
 
 
 class Restartable(Protocol):
@@ -227,7 +227,7 @@ class RestartingSystem:
     def step(self, now: int) -> int:
         went_back, self._last = now < self._last - STEP_BACK, now
         if self.failed or went_back:
-            # Its leases would keep the next system waiting until they run out.
+            # The next system would have to wait until its leases expire.
             self.close()
         if self.system is None:
             self.system, self.failed = self.make(), False

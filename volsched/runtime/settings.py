@@ -1,8 +1,8 @@
-"""Settings: where the store is, whether there is a Redis, limits. From the environment; `--db` overrides.
+"""Settings from the environment: the store, Redis, limits; `--db` overrides.
 
-Each field is `VOLSCHED_` and its name in capitals; `tools/settings.py` generates `docs/settings.md` from them. Any
-of them may be in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: too many processes can
-read an environment.
+Each variable is `VOLSCHED_` and the field's name in capitals; `tools/settings.py` generates `docs/settings.md`
+from them. Any setting may be in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: too many
+processes can read an environment.
 """
 
 import os
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from volsched.scheduling.rules.configuration import Configuration
 
 EFFECT_LEASE_SECONDS = 30
-"""How long an effect is leased where the setting says nothing."""
+"""The default lease of an effect."""
 ATTACHED_LEASE_SECONDS = 120
-"""The same for `attach`. Longer than a call may take: whoever takes an effect over sooner would only repeat it."""
+"""The default for `attach`. Longer than any call: an earlier takeover would only repeat the effect."""
 PLUGINS = "volsched.plugins"
 """The entry point group of third-party plugins: name = a callable that creates the plugin."""
 
@@ -42,7 +42,7 @@ def _absolute(path: Path) -> Path:
 
 def _absolute_directory(path: Path) -> Path:
     if not path.is_absolute():
-        raise ValueError("must be an absolute path: whoever verifies has to find the same one")
+        raise ValueError("must be an absolute path: verifiers must find the same directory")
     return path
 
 
@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     )
     redis_url: str | None = Field(
         default=None,
-        description="`redis://HOST:PORT/N`, to wake Celery workers; without it processes carry effects out.",
+        description="`redis://HOST:PORT/N`, to wake Celery workers; without it processes carry out effects.",
     )
     config: Path | None = Field(
         default=None,
@@ -67,22 +67,22 @@ class Settings(BaseSettings):
     )
     scheduler_share: Annotated[Share | None, NoDecode, BeforeValidator(_share)] = Field(
         default=None,
-        description="`2/4`: the second of four schedulers, which begins with its own pods; else they agree on it.",
+        description="`2/4`: the second of four schedulers, which starts with its own pods; else they agree on it.",
     )
     lease_seconds: float = Field(
         default=EFFECT_LEASE_SECONDS,
         gt=0,
-        description="How long a worker may take for a batch before another takes it over; of `attach`, "
-        f"{ATTACHED_LEASE_SECONDS} unless set, in its workers too.",
+        description="How long a worker may take for a batch before another takes it over; for `attach` and its "
+        f"workers, {ATTACHED_LEASE_SECONDS} unless set.",
     )
     stepwise_binding: bool = Field(
         default=False,
-        description="Commit each step of a binding by itself, also where one transaction can make all of them.",
+        description="Commit each step of a binding by itself, even if one transaction could commit all of them.",
     )
     event_ttl_seconds: float = Field(
         default=3_600, gt=0, description="How long Kubernetes events (`kubectl get events`) are kept."
     )
-    """As long as in Kubernetes: all of them are in the memory of every process that follows the log."""
+    """As in Kubernetes. All events are in the memory of every process that follows the log."""
     command_ttl_seconds: float = Field(
         default=7 * 86_400, gt=0, description="How long the result of an idempotent request is kept."
     )
@@ -143,9 +143,9 @@ class Settings(BaseSettings):
         default=None, description="Where `up` and `serve controller` keep signed anchors of the log, absolute."
     )
     anchor_command: str | None = Field(
-        default=None, description="Gets each anchor on its standard input, to send it elsewhere; no shell."
+        default=None, description="Gets each anchor on its standard input, to send it elsewhere; without a shell."
     )
-    anchor_seconds: float = Field(default=300, gt=0, description="From one anchor to the next.")
+    anchor_seconds: float = Field(default=300, gt=0, description="Seconds between two anchors.")
     anchor_key_file: Path | None = Field(
         default=None, description="The private key that signs anchors (`volsched anchor keygen`)."
     )
@@ -155,18 +155,18 @@ class Settings(BaseSettings):
         description="Workers and `serve scheduler`: how they act on a real cluster, as `--cluster` says.",
     )
     cluster_kubeconfig: Path | None = Field(
-        default=None, description="Where that cluster is; else as kubectl finds it."
+        default=None, description="The kubeconfig of that cluster; else the one that kubectl uses."
     )
-    cluster_context: str | None = Field(default=None, description="Which context of that file.")
+    cluster_context: str | None = Field(default=None, description="The context in that kubeconfig.")
     metrics_port: int | None = Field(
         default=None,
         ge=1,
         le=65535,
-        description="Where `serve scheduler` and `serve controller` serve metrics of their own, on loopback.",
+        description="The port of the metrics of `serve scheduler` and `serve controller`, on loopback.",
     )
     log_level: LogLevel | None = Field(
         default=None,
-        description="What is logged: `debug`, `info`, `warning` or `error`; without it what serves logs `info`.",
+        description="The log level: `debug`, `info`, `warning` or `error`; by default `info` in serving commands.",
     )
     log_format: LogFormat = Field(default=LogFormat.TEXT, description="`text` for people, or `json`, on stderr.")
     slow_transaction_seconds: float = Field(
@@ -181,7 +181,7 @@ class Settings(BaseSettings):
         return given | _in_files(set(cls.model_fields), set(given))
 
     def effect_lease(self, *, attached: bool = False) -> int:
-        """In microseconds. On an attached cluster, calls over the network are made under it."""
+        """The lease of an effect in microseconds. On an attached cluster it covers calls over the network."""
         is_default = attached and "lease_seconds" not in self.model_fields_set
         return int((ATTACHED_LEASE_SECONDS if is_default else self.lease_seconds) * SECOND)
 
@@ -216,7 +216,7 @@ def read_settings() -> Settings:
 
 
 def database_url(given: str | None, *, otherwise: Callable[[], str] | None = None) -> str:
-    """The URL of the store: from `--db`, else the settings; where neither names one, `otherwise`."""
+    """The URL of the store: from `--db`, else the settings, else `otherwise`."""
     if given is not None:
         return url_of(given)
     settings = read_settings()
@@ -230,7 +230,7 @@ def configuration(given: Path | None = None) -> "Configuration":
 
     Raises ConfigurationError with every mistake in the file.
     """
-    # Imported here: most readers of settings decide nothing, and need neither rules nor YAML.
+    # Imported here: most readers of settings make no decisions, and need neither rules nor YAML.
     from volsched.kube.documents import read_documents
     from volsched.scheduling.rules.configuration import Configuration, configure
 

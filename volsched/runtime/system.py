@@ -1,7 +1,7 @@
-"""The composition root: the whole system in one process, stepped, on the cluster and in the roles it is given.
+"""The composition root: the whole system in one process, stepped, for a given cluster and given roles.
 
-One thread goes round; each part does a batch, so many pods share a commit. Tests and simulations step it with
-their own clock, the runner with the machine's.
+One thread steps all parts in turn; each does a batch, so many pods share a commit. Tests and simulations step it
+with their own clock, the runner with the machine's.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -46,19 +46,19 @@ from volsched.workloads.repairs import StaleNodes
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND
 LONGEST_REST = 1 * SECOND
-"""Between two steps: a wake-up may be lost, and the death of another process is no commit."""
+"""The longest time between two steps: a wake-up may be lost, and another process's death makes no commit."""
 STAND_BY = SECOND // 4
-"""The same for a controller that does not lead: how often it tries to."""
+"""The longest time between two steps of a controller that does not lead: it tries to take the lease."""
 BATCH = 400
-"""Effects in one commit. No other process waits for them here, so it may be more than a worker claims at once."""
+"""Effects in one commit: more than a worker claims at once, because no other process waits for them here."""
 
 
 TAKE_OVER_BATCHES = 10
-"""Per queue, at the start: as many as a busy system has in flight. The rest is left to the workers."""
+"""Batches per queue at the start: as many as a busy system has in flight. The workers do the rest."""
 
 
 class ProcessRole(StrEnum):
-    """What a process does besides carrying effects out."""
+    """The roles of a process, besides carrying out effects."""
 
     SCHEDULER = "scheduler"
     CONTROLLER = "controller"
@@ -66,7 +66,7 @@ class ProcessRole(StrEnum):
 
 
 Bell = Callable[[], None]
-"""Wakes workers in other processes for what was just committed. It must not fail: they also poll."""
+"""Wakes workers in other processes for committed work. It must not raise: they also poll."""
 
 
 @dataclass(slots=True)
@@ -79,40 +79,40 @@ class System:
     executor: Executor
     sweep: Sweep
     observes: Callable[[int], int] | None = None
-    """Observes the cluster, where its objects do not live in our own log."""
+    """Observes a foreign cluster, whose objects are not in our own log."""
     knows_cluster: Callable[[], bool] = lambda: True
-    """Whether every kind was listed since this process began. Before that nothing is decided and nothing is
-    written: the views may be those of a restored backup."""
+    """Whether every kind was listed since this process began. Before that there are no decisions and no writes:
+    the views may be those of a restored backup."""
     may_act: Callable[[], bool] = lambda: True
     """Whether this installation holds its lock on a foreign cluster; without it, the cluster is only observed."""
     parts: Sequence[Part] = ()
     """The other participants: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
-    """With one, effects are carried out by the workers it wakes, and this process only decides."""
+    """If set, the workers that it wakes carry out the effects, and this process only decides."""
     takes_over: bool = False
-    """At its start it carries out the work in flight itself, also with a bell: only for objects of our own log."""
+    """Carry out the work in flight at the start, also with a bell: only for objects of our own log."""
     roles: Collection[ProcessRole] = frozenset(ProcessRole)
     beside_scheduler: Sequence[Part] = ()
-    """On a foreign cluster: who lets go of gated pods without a node, and of nodes that are gone."""
+    """On a foreign cluster: parts that remove the gates of pods without a node, and deleted nodes from claims."""
     seat: Seat | None = None
-    """With one, the scheduler shares the pods with as many others as hold one."""
+    """If set, the scheduler shares the pods with all others that hold a seat."""
     _sweep_at: int = 0
     _recover_at: int | None = 0
-    """None: it is done."""
+    """When to recover; None: done."""
 
     def step(self, now: int) -> int:
-        """Let every part do a batch of its work; 0 where nothing could be done now."""
+        """Let every part do a batch of its work; 0 if there was no work."""
         progress = self._observe(now)
         if not self.knows_cluster() or not self.may_act():
             return progress
         if self._recover_at is not None and now >= self._recover_at:
             led = recover(self.database, owner=self.executor.owner, now=now).led
-            # The leader may die during recovery: then it falls to us.
+            # The leader may die during recovery: then we recover.
             self._recover_at = None if led else now + RECOVER_AGAIN
             progress += self._take_over(now) if self.takes_over else 0
         progress += self.catch_up(now)
-        # Pods before claims: what is planned in this round is written and completed in it, and the controller sees
-        # a claim only when it can act on it.
+        # Pods before claims: plans of this round are written and completed in it, and the controller sees a claim
+        # only when it can act on it.
         if ProcessRole.SCHEDULER in self.roles:
             if self.seat is not None and self.seat.step(now):
                 self.scheduler.share_as(self.seat.share)
@@ -130,27 +130,27 @@ class System:
         return progress
 
     def close(self) -> None:
-        """Release everything that other processes would have to wait for."""
+        """Release all leases that other processes would have to wait for."""
         self.controller.close()
         if self.seat is not None:
             self.seat.close()
 
     def next_due(self) -> int | None:
-        """When something becomes due without a wake-up; None: nothing waits for a time."""
+        """When work becomes due without a wake-up; None: no work waits for a time."""
         waits = [part.next_due() for part in self._all()]
         if self.bell is None:
             waits += [self.sweep.next_due(), next_due(self.database, queues=QUEUES)]
         return min((due for due in waits if due is not None), default=None)
 
     def rests_until(self, now: int) -> int:
-        """When to step again after one that found nothing to do, if no commit wakes us before."""
+        """When to step again after a step without work, if no commit wakes us before."""
         if self.observes is not None:
-            # A foreign cluster's changes are no commits.
+            # A foreign cluster's changes make no commits that wake us.
             return now
         is_standby = ProcessRole.CONTROLLER in self.roles and not self.controller.leads
         waits = [now + (STAND_BY if is_standby else LONGEST_REST), *(part.next_due() for part in self._all())]
         if self.bell is None:
-            # Deadlines are found by the sweep.
+            # The sweep finds deadlines.
             waits += [self._sweep_at, next_due(self.database, queues=QUEUES)]
         return min(due for due in waits if due is not None)
 
@@ -164,9 +164,9 @@ class System:
         return scheduling + controlling
 
     def _take_over(self, now: int) -> int:
-        """Carries on the bindings that were in flight when processes died, before anything else.
+        """Continue the bindings that were in flight when processes died, before all other work.
 
-        In this process even where there are workers: they may have died too, and still be starting.
+        This process does it even if there are workers: they may have died too, and still be starting.
         """
         progress = 0
         for queue in QUEUES:
@@ -183,7 +183,7 @@ class System:
         if self.bell is not None:
             return 0
         progress = 0
-        # Checked first, for all at once: most of the time nothing is due, and claiming takes the write lock.
+        # Checked first, for all queues at once: usually none is due, and claiming takes the write lock.
         due = due_queues(self.database, queues, now=now)
         for place, queue in enumerate(queues, start=1):
             done = self.executor.step(queue, now).done if queue in due else 0
@@ -200,7 +200,7 @@ class System:
         return self.sweep.step(now)
 
     def catch_up(self, now: int) -> int:
-        """Read the log's tail, and notify every part of the changes."""
+        """Read the log's tail, and pass the changes to every part."""
         begins = self.world.position < 0
         changed = self.world.catch_up()
         touched = changed
@@ -216,8 +216,8 @@ class System:
 
 @dataclass(slots=True)
 class Adviser:
-    """Follows a foreign cluster and ends reservations that are over. It decides nothing by itself, plans nothing
-    and has no executor: what it answers is decided when it is asked."""
+    """Follows a foreign cluster and ends expired reservations. It makes no decisions or plans by itself and has no
+    executor: each answer is decided on request."""
 
     observer: ClusterObserver
     sweep: Sweep
@@ -231,11 +231,11 @@ class Adviser:
         return progress + self.sweep.step(now)
 
     def rests_until(self, now: int) -> int:
-        """What the cluster's watches bring wakes nobody."""
+        """At once: the cluster's watches do not wake this loop."""
         return now
 
     def close(self) -> None:
-        """It holds nothing that others wait for."""
+        """Nothing to release: it holds no lease."""
 
 
 def embedded(
@@ -264,7 +264,7 @@ def embedded(
     may_act: Callable[[], bool] = lambda: True,
     stepwise: bool = True,
 ) -> System:
-    """Everything that works on a cluster, in one process; given a bell, workers carry out the effects.
+    """All parts that work on a cluster, in one process; with a bell, workers carry out the effects.
 
     Without a `cluster`, objects live in the database's own log. Any other cluster is mirrored into it, and has
     controllers of its own, which are left out of the `roles`. `lease`: how long a claimed effect is held.
@@ -338,7 +338,7 @@ def embedded(
             queue=queue,
             names=names or (ATTACHED_SCHEDULERS if is_foreign else OUR_SCHEDULERS),
             gate=gate,
-            # With workers, theirs: a decision is committed as soon as it is made.
+            # With workers, they do it: a decision is committed as soon as it is made.
             continuation=executor.continuation if bell is None else None,
         ),
         beside_scheduler=tuple(beside),
@@ -371,7 +371,7 @@ def _observed(mirror: Mirror, now: int) -> int:
 def local_cluster(
     database: Database, *, clock: Clock, new_uid: Callable[[], str], disable_zonal_upgrade: bool = False
 ) -> LocalCluster:
-    """The cluster whose objects live in the database's own log. Raises MirroredStoreError where others' do."""
+    """The cluster whose objects are in the database's own log. Raises MirroredStoreError for a mirror's store."""
     require_own_objects(database)
 
     def append(command: Command) -> Done:

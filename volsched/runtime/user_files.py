@@ -1,6 +1,6 @@
-"""Where files of a user are: the store that needs no settings, and caches.
+"""The places of a user's files: the default store, and caches.
 
-Apart from the settings, whose library takes longer to load than `volsched get` to answer.
+Separate from the settings, whose library takes longer to load than `volsched get` takes to answer.
 """
 
 import os
@@ -15,11 +15,11 @@ BESIDE_SETTINGS = frozenset(
         "VOLSCHED_TRACEBACK",
     }
 )
-"""The variables that say where to look; the command line reads all of them itself."""
+"""The variables that locate the store or server; the command line reads all of them itself."""
 
 
 def _home() -> Path:
-    """A user without one, such as that of a service, gets an error when something is to be stored there."""
+    """The home directory. A user without one, such as a service's, gets an error on the first write there."""
     try:
         return Path.home()
     except RuntimeError:
@@ -43,14 +43,15 @@ def default_url() -> str:
 
 
 def url_of(db: str) -> str:
-    """As `--db` names a store: a bare path is an SQLite file."""
+    """The URL of a store as `--db` names it: a bare path is an SQLite file."""
     return db if "://" in db else f"sqlite:///{db}"
 
 
 def plain_file(db: str | None) -> Path | None:
-    """The SQLite file of the store that a command means; None: that takes the settings, or a server, to say.
+    """The SQLite file of a command's store; None: only the settings, or a server, can tell.
 
-    Other settings in the environment are all read and checked, so that a wrong one is reported.
+    None also for any other setting in the environment: all settings are then read and checked, so that a wrong one
+    is reported.
     """
     given = {name.upper(): value for name, value in os.environ.items() if value}
     if any(name.startswith("VOLSCHED_") and name not in BESIDE_SETTINGS for name in given):

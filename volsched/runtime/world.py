@@ -1,4 +1,4 @@
-"""The world as one process sees it, kept up with the log's tail; and the participants of a running system."""
+"""The world: all current states in one process's memory, updated from the log's tail; and a system's parts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,21 +17,20 @@ from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import fold_event, tails
 from volsched.scheduling.rules.failure_memory import Failures
 
-# Loaded once from the views, then folded event by event with the same fold as everything else. Participants that
-# keep the objects in another shape (the scheduler's snapshot, the controller's caches) are notified of the changed
-# streams.
+# Loaded once from the views, then folded event by event with the common fold. Parts that keep the objects in
+# another shape (the scheduler's snapshot, the controller's caches) are notified of the changed streams.
 
 
 @dataclass(slots=True)
 class World:
     database: Database
     position: int = -1
-    """-1: nothing is loaded yet."""
+    """The position of the last event read; -1: nothing is loaded yet."""
     states: dict[str, State] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
     """Bindings that failed recently; they are no longer in `states`."""
     authors: dict[str, str] = field(default_factory=dict)
-    """Who wrote each object that the last look found changed, as it is now."""
+    """The last writer of each object that the last `catch_up` found changed."""
     _read: dict[str, tuple[int, dict[str, Any], Object]] = field(default_factory=dict)
     """Cache of decoded objects: the version, the manifest and the value."""
     _own: OwnCommits = field(init=False)
@@ -40,7 +39,7 @@ class World:
         self._own = self.database.follow()
 
     def catch_up(self) -> dict[str, None]:
-        """The streams that changed since the last time, in the order in which they did; all of them at first."""
+        """The streams that changed since the last call, in order of their changes; all of them at first."""
         changed: dict[str, None] = {}
         self.authors.clear()
         if self.position >= 0:
@@ -51,7 +50,7 @@ class World:
                     for events in tails(connection, after=self.position):
                         changed |= self.take(events)
             except ArchivedError:
-                # Unread events are archived: we slept too long, and start over.
+                # Unread events are archived: this process slept too long, and reads all states again.
                 changed |= dict.fromkeys(self.states)
             else:
                 return changed
@@ -78,7 +77,7 @@ class World:
                 continue
             known = self.states.get(event.stream)
             if known is None and event.version > 1 and event.stream.startswith(f"{BINDING}/"):
-                # The binding has ended and was dropped: a late write of a leg is recorded in its stream anyway.
+                # The binding has ended and was dropped, but a late write of a leg is recorded in its stream.
                 continue
             state = fold_event(
                 known, event.position, event.version, event.type, event.schema, event.at, event.data
@@ -92,7 +91,7 @@ class World:
         return changed
 
     def _take_own(self, commit: Commit) -> dict[str, None]:
-        """Take the states that a commit of this process has left, in place of folding its events again."""
+        """Take the resulting states of a commit of this process, instead of folding its events again."""
         changed: dict[str, None] = {}
         for event in commit.events:
             if event.stream.startswith(f"{ATTEMPT}/"):
@@ -113,7 +112,7 @@ class World:
         return changed
 
     def _keep(self, stream: str, state: State) -> None:
-        """Drops what has ended: a deleted object, and anything but an open binding or a live object."""
+        """Store a state, or drop it: only live objects and open bindings are kept."""
         living = isinstance(state, ObjectState) and state.manifest is not None
         if living or (isinstance(state, BindingState) and state.open):
             self.states[stream] = state
@@ -123,7 +122,7 @@ class World:
             self._read.pop(stream, None)
 
     def read(self, stream: str) -> tuple[dict[str, Any], Object] | None:
-        """The present object: its manifest with our version of it, and its value. Decoded once."""
+        """The current object: its manifest with our version, and its value. Decoded once."""
         state = self.states.get(stream)
         if not isinstance(state, ObjectState) or state.manifest is None:
             self._read.pop(stream, None)
@@ -139,20 +138,20 @@ class World:
         return state if isinstance(state, BindingState) else None
 
 
-# A participant of a running system: it is notified of changes, and does a batch of work at a time.
+# A part of a running system: it is notified of changes, and does a batch of work at a time.
 
 
 class Part(Protocol):
-    """A loop without a thread of its own (`runtime.system` steps it)."""
+    """A loop without its own thread (`runtime.system` steps it)."""
 
     def update(self, streams: Iterable[str], now: int) -> None:
-        """Take note of changes in the world; at first, of everything."""
+        """Record changes in the world; at first, all streams."""
         ...
 
     def step(self, now: int) -> int:
-        """Do a batch of work; returns how much was done, 0 where there was nothing to do."""
+        """Do a batch of work; returns the amount done, 0 if there was no work."""
         ...
 
     def next_due(self) -> int | None:
-        """When there is work again although nothing has changed; None: not before something changes."""
+        """When work becomes due without any change; None: not before something changes."""
         ...

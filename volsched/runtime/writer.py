@@ -1,10 +1,10 @@
-"""The coalescing writer: one per process, it commits the commands of many callers as one transaction.
+"""The coalescing writer, one per process: it commits the commands of many callers as one transaction.
 
-A commit costs a disk write whatever it holds, so throughput comes from sharing it. A command is acknowledged (its
-future resolved) only after its commit: what was acknowledged is durable.
+A commit costs one disk write whatever its size, so sharing it gives throughput. A command is acknowledged (its
+future resolved) only after its commit: acknowledged commands are durable.
 
-If the connection is lost while committing, only the log knows whether the commit happened: it has the batch's last
-event, at its position and with its hash, or not. Only if not are the commands retried.
+If the connection is lost while committing, only the log shows whether the commit happened: it has the batch's last
+event, at its position and with its hash, or not. Only if not, the commands are retried.
 """
 
 import threading
@@ -24,9 +24,9 @@ RETRY_FIRST = 50 * MILLISECOND
 RETRY_MOST = 2 * SECOND
 GIVE_UP_AFTER = 60 * SECOND
 ALONE_AFTER = 2
-"""Transactions that the server has ended: from then on the commands of the batch are committed one by one."""
+"""After this many transactions ended by the server, the commands of the batch are committed one by one."""
 MOST_TRIES = 4
-"""Transactions that the server may end, while it answers otherwise, before their command is refused."""
+"""After this many transactions ended by the server, while it answers otherwise, their command is refused."""
 
 
 class OverloadedError(StoreError):
@@ -34,7 +34,7 @@ class OverloadedError(StoreError):
 
 
 class EndedError(StoreError):
-    """The server ended the command's transaction repeatedly; nothing of it was written."""
+    """The server ended the command's transaction repeatedly; nothing was written."""
 
 
 class WriterClosedError(StoreError):
@@ -49,14 +49,14 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Interrupted:
-    """A batch whose connection was lost, to be settled when the database answers again."""
+    """A batch whose connection was lost; its outcome is read when the database answers again."""
 
     batch: list[_Waiting]
     lost: ConnectionLostError
     retry_at: int
     delay: int = RETRY_FIRST
     tries: int = 1
-    """Transactions that were begun for it."""
+    """Number of transactions that were begun for the batch."""
 
 
 @dataclass(slots=True)
@@ -69,12 +69,12 @@ class Writer:
     _closed: bool = False
     _interrupted: _Interrupted | None = None
     _alone: int = 0
-    """Commands at the front of the queue to be committed one by one: one of them ends transactions."""
+    """Number of commands at the front of the queue to commit one by one: one of them ends transactions."""
     _lost_since: int | None = None
-    """Since when the database has not answered; commands are refused after too long."""
+    """Since when the database has not answered; after a timeout commands are refused."""
 
     def submit(self, command: Command) -> "Future[Done]":
-        """Queue a command. The future holds its outcome once that is durable."""
+        """Queue a command. The future gets its outcome once it is durable."""
         waiting = _Waiting(command, Future())
         with self._changed:
             if self._closed:
@@ -93,16 +93,16 @@ class Writer:
 
     @property
     def drained(self) -> bool:
-        """Closed, with nothing left to do."""
+        """Whether the writer is closed, with no work left."""
         return self._closed and not self._queue and self._interrupted is None
 
     @property
     def retries(self) -> bool:
-        """A batch waits for the database to answer again."""
+        """Whether a batch waits for the database to answer again."""
         return self._interrupted is not None
 
     def wait_for_work(self, timeout: float) -> None:
-        """Block until there may be something to do; the runner calls it between steps."""
+        """Block until there may be work; the runner calls it between steps."""
         with self._changed:
             if not self._queue and not self._closed:
                 self._changed.wait(timeout)
@@ -135,14 +135,14 @@ class Writer:
         return len(batch)
 
     def _settle(self, interrupted: _Interrupted, now: int) -> int:
-        # Further ahead than any delay: the clock was set back meanwhile.
+        # Later than any possible delay: the clock was set back meanwhile.
         if 0 < interrupted.retry_at - now <= RETRY_MOST:
             return 0
         self._interrupted = None
         try:
             committed = is_committed(self.database, interrupted.lost.mark)
         except StoreError:
-            # Lost again, or too busy to answer. The commands wait while it is unknown whether they were committed.
+            # Lost again, or too busy to answer. The commands wait while their outcome is unknown.
             delay = min(2 * interrupted.delay, RETRY_MOST)
             return self._wait_or_give_up(replace(interrupted, retry_at=now + delay, delay=delay), now)
         if committed:
@@ -151,7 +151,7 @@ class Writer:
         return self._again(interrupted, now)
 
     def _again(self, interrupted: _Interrupted, now: int) -> int:
-        """The database answers, and has nothing of the batch: retry, up to a limit."""
+        """Retry a batch that the database does not have, up to a limit."""
         batch, tries = interrupted.batch, interrupted.tries
         if len(batch) == 1 and tries >= MOST_TRIES:
             told = f"the database has ended this transaction {tries} times; send less at once, or see its log"
