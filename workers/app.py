@@ -1,4 +1,4 @@
-"""The Celery app with its Redis connection, its beat and the state of a process. SQL holds the work."""
+"""The Celery app with its Redis connection, its beat and the state of a process. The work is in the database."""
 
 import logging
 import os
@@ -36,23 +36,23 @@ from volsched.runtime.log_lines import log_commits
 from volsched.runtime.settings import Settings
 from volsched.runtime.system import local_cluster
 
-# The connection to Redis: with Celery's own, a worker can stay idle long after an outage has ended.
+# The connection to Redis. With Celery's own, a worker can stay idle long after an outage.
 #
-# Found with tests that cut the connection: a worker that had as many unacknowledged messages as its limit, and
-# could acknowledge none of them, took no further message until it was restarted. It had not even noticed that the
-# connection was lost, because it was not waiting for messages any more.
+# Found with tests that cut the connection: a worker that had reached its limit of unacknowledged messages, and
+# could acknowledge none of them, took no further message until it was restarted. It did not detect the lost
+# connection, because it no longer waited for messages.
 
 RECONNECT_SECONDS = 2
 
 
 class ForgettingQoS(redis.QoS):
-    """Messages in progress, so that no more are taken than can be worked on."""
+    """Counts messages in progress, and limits them; forgets a message even if its acknowledgement fails."""
 
     def ack(self, delivery_tag: str) -> None:
         try:
             super().ack(delivery_tag)
         except Exception:
-            # Redis is out of reach: the next caller has another connection, and messages may be lost.
+            # Redis is unreachable: the next caller has another connection, and messages may be lost.
             virtual.QoS.ack(self, delivery_tag)
             raise
 
@@ -66,10 +66,10 @@ class SteadyTransport(redis.Transport):
 
 
 class SteadyConnection(Connection):
-    """Reconnects to Redis at a steady pace.
+    """Reconnects to Redis at a fixed interval.
 
-    Celery's own back-off grows to half a minute, without a setting: after a long outage all work would wait that
-    long although Redis is back.
+    Celery's own back-off grows to half a minute and cannot be configured: after a long outage all work would wait
+    that long although Redis is back.
     """
 
     def get_transport_cls(self) -> type[SteadyTransport]:
@@ -81,10 +81,10 @@ class SteadyConnection(Connection):
         )
 
 
-# The beat of a worker: rings once a second, unless its last ring is still in the queue.
+# The beat of a worker: it sends a wake-up once a second, unless its last one is still in the queue.
 #
 # Workers that hang, or that wait for a database that does not answer, take no messages. An unconditional beat
-# would fill Redis with rings that have all expired before they are read.
+# would fill Redis with wake-ups that all expire before they are read.
 
 
 class PatientBeat(Scheduler):
@@ -103,9 +103,9 @@ class PatientBeat(Scheduler):
             return False
 
 
-# The state of one worker process: its connection to the store, made after the fork and never shared.
+# The state of one worker process: its connection to the store, opened after the fork and never shared.
 #
-# Made when the process starts. If the store does not answer then, every wake-up retries.
+# Opened when the process starts. If the store does not answer then, every wake-up retries.
 
 
 @dataclass(slots=True)
@@ -120,23 +120,23 @@ class WorkerProcess:
     def answer_health(self, now: int) -> None:
         with self.database.read() as connection:
             read_head(connection)
-        # A new one for every answer: the health check waits for this beat, however soon after the last.
+        # A new Heartbeat for every answer, because one is throttled and the health check waits for this beat.
         Heartbeat(self.heartbeat_file).beat(now)
 
     def recover(self, now: int) -> None:
-        """Once per worker; later, while another worker is recovering."""
+        """Recover once per worker; retried later while another worker is recovering."""
         if _recovered[0] == 0 and recover(self.database, owner=f"worker/{self.owner}", now=now).led:
             _recovered[0] = 1
 
 
 _recovered = mmap(-1, 1)
-"""Memory that the processes of a worker share, because they are forks of the one that made it. Without a lock: one
-of them may be killed at any moment, and recovering twice does no harm."""
+"""Memory shared by the processes of a worker, which are forks of its creator. Without a lock: any of them may be
+killed at any moment, and recovery is idempotent."""
 _process: WorkerProcess | None = None
 
 
 def worker_process() -> WorkerProcess:
-    """Made at the first call; raises StoreError if the store does not answer."""
+    """The state of this process, created at the first call; raises StoreError if the store does not answer."""
     global _process
     if _process is None:
         _process = _make_process()
@@ -181,7 +181,7 @@ def _cluster(settings: Settings, database: Database) -> tuple[Cluster, Callable[
     """Our own log, or the cluster that the store is attached to; and a check whether we may write there now."""
     if settings.attached_mode is None:
         return local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4())), lambda: True
-    # Only workers of an attached store need what the extra brings.
+    # Only workers of an attached store need the extra.
     from volsched.cluster.kubernetes.acting_cluster import acting_cluster
 
     mode = settings.attached_mode
@@ -196,15 +196,15 @@ def new_id() -> str:
     return uuid4().hex[:12]
 
 
-# Every worker has its own beat. Several of them send more sweeps than needed, which is harmless; a stack started
+# Every worker has its own beat. Several beats send more sweeps than needed, which is harmless; a stack started
 # without `-B` would never time out a binding.
 
 SWEEP_EVERY_SECONDS = 1.0
 SWEEP_EXPIRES_SECONDS = 2.0
 SOFT_SHUTDOWN_SECONDS = 20.0
-"""A batch takes far less, and the usual grace period of thirty seconds is not used up."""
+"""Longer than any batch, and shorter than the usual grace period of thirty seconds."""
 TASK_SECONDS = 300
-"""A worker process that hangs this long is replaced; its leases have run out long before."""
+"""A worker process that hangs this long is replaced; its leases have expired long before."""
 BEAT_LOOK_SECONDS = 1.0
 
 _logger = logging.getLogger(__name__)
@@ -218,19 +218,19 @@ app.conf.update(
     task_serializer="json",
     result_serializer="json",
     task_ignore_result=True,
-    # The row in the database is the guarantee. A message kept until its work is done would only be delivered
-    # again, by then without meaning.
+    # The row in the database is the guarantee. A message kept until its work is done would only be redelivered
+    # when it is stale.
     task_acks_late=False,
     task_time_limit=TASK_SECONDS,
-    # Each with a routing key of its own: otherwise Celery gives all of them the same, and every sweep would go
-    # into every queue, including those of workers that are gone.
+    # Each has its own routing key: otherwise Celery gives all of them the same one, and every sweep would go into
+    # every queue, including those of dead workers.
     task_queues=[Queue(wake_up_name(what), routing_key=wake_up_name(what)) for what in _QUEUES],
     task_routes={wake_up_name(what): {"queue": wake_up_name(what)} for what in _QUEUES},
     task_default_queue=wake_up_name(SWEEP),
     worker_prefetch_multiplier=1,
     worker_soft_shutdown_timeout=SOFT_SHUTDOWN_SECONDS,
     worker_cancel_long_running_tasks_on_connection_loss=True,
-    # Workers need no remote control, and every process that reaches Redis could use it.
+    # Workers need no remote control, which any process with access to Redis could use.
     worker_enable_remote_control=False,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
@@ -249,7 +249,7 @@ app.conf.update(
 
 
 def _on_setup_logging(loglevel: int | None = None, **_: Any) -> None:
-    """Our format in place of Celery's; `--loglevel` decides on Celery's own messages."""
+    """Use our log format instead of Celery's; `--loglevel` sets the level of Celery's own messages."""
     settings = Settings()
     configure_logging(settings.log_level or LogLevel.INFO, settings.log_format)
     logging.getLogger("celery").setLevel(loglevel or logging.WARNING)
@@ -265,15 +265,15 @@ def _on_worker_init(sender: Any, **_: Any) -> None:
         skew_from(os.environ)
     except ArmingError as error:
         raise SystemExit(str(error)) from None
-    # Workers need not know each other, and with these on they have been seen to stop consuming for good after
-    # Redis was restarted (celery issues 8030 and 8091).
+    # Workers need not know each other, and with these features on they can stop consuming permanently after a
+    # restart of Redis (celery issues 8030 and 8091).
     sender.options.update(without_mingle=True, without_gossip=True, without_heartbeat=True, beat=True)
 
 
 def _on_process_init(**_: Any) -> None:
     arm_from(os.environ)
     worker_process()
-    # What was imported stays; every full collection would walk it.
+    # Imported modules are long-lived, and every full garbage collection would walk them.
     collect_seldom()
 
 
@@ -282,19 +282,19 @@ def _on_process_shutdown(**_: Any) -> None:
 
 
 def _on_beat_init(**_: Any) -> None:
-    # Celery does this only for its pool: the beat of a killed worker would never end.
+    # Celery does this only for its pool: the beat of a killed worker would run forever.
     platforms.set_pdeathsig("SIGKILL")  # type: ignore[attr-defined]  # the stubs have forgotten it
 
 
 def _on_ready(sender: Any, **_: Any) -> None:
-    """Called whenever the worker begins to take messages: a lost connection has lost its timers too."""
+    """Called whenever the worker begins to take messages: timers are lost with the connection."""
     print("at work until SIGTERM", file=sys.stderr, flush=True)
     _wake_for_all()
     sender.timer.call_repeatedly(BEAT_LOOK_SECONDS, _end_without_beat, (sender.controller.beat,))
 
 
 def _wake_for_all() -> None:
-    """Look at once for work that dead processes left: the beat is a process that is still starting."""
+    """Send all wake-ups at once, for work left by dead processes: the beat process is still starting."""
     try:
         for what in (*QUEUES, WAIT_FOR_BOUND, SWEEP):
             app.send_task(
@@ -305,20 +305,20 @@ def _wake_for_all() -> None:
                 retry=False,
             )
     except app.connection_for_write().recoverable_connection_errors as error:
-        _logger.warning("no worker was woken for work that others left, the beat will do it: %s", error)
+        _logger.warning("workers could not be woken for left-over work; the beat retries: %s", error)
 
 
 def _end_without_beat(beat: Any) -> None:
-    """Celery replaces pool processes that die, but not this one: without it nothing would ever be swept again.
+    """Stop the worker if its beat has died: Celery does not replace it, and without it there are no sweeps.
 
-    A clean exit; the supervisor restarts the worker.
+    The worker exits cleanly, and its supervisor restarts it.
     """
     if not beat.is_alive() and worker_state.should_stop is None:
-        _logger.error("the beat of this worker has died; the worker ends, to be started again with a new one")
+        _logger.error("the beat of this worker has died; the worker exits, for its supervisor to restart it")
         worker_state.should_stop = os.EX_SOFTWARE  # type: ignore[assignment]  # what it is at first is all they know
 
 
-# Not weak: nothing else refers to these functions.
+# Not weak: these functions have no other references.
 signals.setup_logging.connect(_on_setup_logging, weak=False)
 signals.worker_init.connect(_on_worker_init, weak=False)
 signals.worker_process_init.connect(_on_process_init, weak=False)

@@ -1,4 +1,4 @@
-"""The tasks. Each reads the database, and its result depends on that alone, not on the wake-ups."""
+"""The Celery tasks. Each reads the database, and its result depends only on that, not on the wake-ups."""
 
 import logging
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from volsched.runtime.clock import MILLISECOND, system_clock
 from workers.app import OWN_CANARY, WorkerProcess, app, new_id, worker_process
 
 ROUNDS = 20
-"""Batches carried out for one wake-up. Then other queues get their turn: there are fewer processes than queues."""
+"""Maximum number of batches per wake-up; then other queues get their turn, as processes are fewer than queues."""
 TURN = 800 * MILLISECOND
-"""Every worker has a beat, and a look at waiting bindings reads hundreds of them: this often is enough."""
+"""The shortest interval between two checks of waiting bindings: every worker has a beat, and a check is costly."""
 
 _logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def prebind() -> None:
 
 @app.task(name=wake_up_name(ANNOTATE))
 def annotate() -> None:
-    """Tell provisioners the selected node."""
+    """Write the selected node for provisioners."""
     _run(lambda it: _drain(it, ANNOTATE))
 
 
@@ -51,25 +51,25 @@ def tell() -> None:
 
 @app.task(name=wake_up_name(WAIT_FOR_BOUND))
 def wait_for_bound() -> None:
-    """Look at the waiting bindings: they occupy no worker, and their deadlines are rows."""
+    """Check the waiting bindings: they occupy no worker, and their deadlines are rows."""
     _run(_wait)
 
 
 @app.task(name=wake_up_name(SWEEP))
 def sweep() -> None:
-    """Work without a wake-up, and once per worker its recovery."""
+    """Do work that got no wake-up, and recovery once per worker."""
     _run(_sweep)
 
 
 @app.task(name=wake_up_name(CANARY))
 def canary() -> None:
-    """Proof that wake-ups are carried out: the lease of this name then runs until the time of the last one."""
+    """Prove that wake-ups are carried out: the expiry of the lease of this name is the time of the last one."""
     _run(lambda it: acquire(it.database, name=CANARY, holder=CANARY, now=system_clock(), ttl=0))
 
 
 @app.task(name=wake_up_name(OWN_CANARY))
 def canary_of_this_worker() -> None:
-    """Woken by the health check beside this worker, which reads the file: this process has reached the store."""
+    """Answer the health check of this worker, which reads the heartbeat file: this process has read the store."""
     _run(lambda it: it.answer_health(system_clock()))
 
 
@@ -86,7 +86,7 @@ def _drain(worker: WorkerProcess, queue: str) -> None:
     while rounds < ROUNDS and worker.executor.step(queue, system_clock()):
         rounds += 1
     if rounds > 0:
-        # For the rest of this queue, and for follow-up work. A task that found nothing does not ring: it would
+        # For the rest of this queue, and for follow-up work. A task that found no work does not ring: it would
         # loop on work that another process holds.
         worker.bell()
 
@@ -101,5 +101,5 @@ def _wait(worker: WorkerProcess) -> None:
 def _sweep(worker: WorkerProcess) -> None:
     worker.sweep.end_parked(system_clock())
     worker.bell()
-    # Last, because it takes a while if thousands are in flight; the next sweep rings for its effects.
+    # Last, because it is slow if thousands of bindings are in flight; the next sweep rings for its effects.
     worker.recover(system_clock())
