@@ -302,6 +302,6 @@ def test_nothing_is_reserved_of_a_volume_that_no_controller_has_looked_at(sqlite
     scene.create(volume("late", "30Gi", "n1"))
     refused = scene.reserve("later")
     assert isinstance(refused, ReservationRefused)
-    assert refused.message == 'no PV controller has looked at persistentvolume "late" yet; try again'
+    assert refused.message == 'no PV controller has synced persistentvolume "late" yet; retry'
     scene.look_on()
     assert isinstance(scene.reserve("later"), str)

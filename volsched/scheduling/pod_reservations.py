@@ -124,7 +124,7 @@ class Reserver:
             finally:
                 self.picture.wake_up()
         raise NotToBeReservedError(
-            f'pod "{request.pod}": the world changed {TRIES} times while it was decided; ask again'
+            f'pod "{request.pod}": the store changed {TRIES} times during its decision; retry'
         )
 
     def confirm(self, binding: str, *, actor: str, now: int) -> None:

@@ -92,7 +92,7 @@ def not_ready(answer: NodeAnswer) -> str | None:
     A volume that no PV controller has synced is about to be written, and a plan would conflict with that write.
     """
     name = next((binding.volume.name for binding in answer.bindings if is_unseen(binding.volume)), None)
-    return None if name is None else f'no PV controller has looked at persistentvolume "{name}" yet; try again'
+    return None if name is None else f'no PV controller has synced persistentvolume "{name}" yet; retry'
 
 
 def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status, PodClaims]:
