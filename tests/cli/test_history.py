@@ -85,7 +85,7 @@ def test_everything_of_a_binding(run: Run, story: str) -> None:
         (["history", "pv", "n1-small", "--until", "3", "--as-of", "3"], 2, "give one of them"),
         (["history", "pv", "n1-small", "--until", "9999"], 3, "position 9999 does not exist yet"),
         (["diff", "--from", "9", "--to", "3"], 2, "swap them"),
-        (["diff", "bindings", "--from", "9"], 2, "bindings are no objects"),
+        (["diff", "bindings", "--from", "9"], 2, "bindings are not objects"),
     ],
 )
 def test_what_cannot_be_answered(run: Run, story: str, words: list[str], code: int, told: str) -> None:

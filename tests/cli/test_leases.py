@@ -36,7 +36,7 @@ def words(
 def test_a_lease_is_listed_freed_and_can_be_taken_by_another(
     run: Run, database: Database, words: list[str]
 ) -> None:
-    assert run(*words, "leases", "list").out == "nobody holds a lease\n"
+    assert run(*words, "leases", "list").out == "no lease is held\n"
     lease = acquire(database, name="controller", holder="host-1", now=system_clock(), ttl=TTL)
     assert lease is not None
     shown = run(*words, "leases", "list").out.splitlines()
@@ -50,7 +50,7 @@ def test_a_lease_is_listed_freed_and_can_be_taken_by_another(
     assert (freed.code, freed.out) == (0, "controller is free; host-1 held it in epoch 1\n")
     assert current(database, name="controller") is None
     assert renew(database, lease, now=system_clock(), ttl=TTL) is None
-    assert run(*words, "leases", "list").out == "nobody holds a lease\n"
+    assert run(*words, "leases", "list").out == "no lease is held\n"
     heir = acquire(database, name="controller", holder="host-2", now=system_clock(), ttl=TTL)
     assert heir is not None
     assert heir.epoch > lease.epoch

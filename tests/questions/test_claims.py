@@ -197,7 +197,7 @@ def test_what_was_never_used_is_not_told_of_a_claim_that_was_heard_of_later_than
 
     assert data_state(database, NOW + 10 * SECOND) == (
         "unknown",
-        f"pods were not observed since {time_text(NOW)}, and it has changed since; ask again",
+        f"pods were not observed since {time_text(NOW)}, and it has changed since; retry",
     )
     silent["Pod"] = 1.0
     settle(observer, NOW + 20 * SECOND)

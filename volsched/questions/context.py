@@ -1,4 +1,4 @@
-"""Which store a question is asked of, at what time, and what the caller may know."""
+"""The context of a question: its store, the time, and the caller's access."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from volsched.log.sqlite_file import BeyondFileError
 from volsched.questions.refusals import QuestionError, UnknownError
 
 if TYPE_CHECKING:
-    # A question about the present of an SQLite store loads neither SQLAlchemy nor what reads the past.
+    # A question about the present of an SQLite store loads neither SQLAlchemy nor the modules that read the past.
     from sqlalchemy import Connection
 
     from volsched.kube.object_values import Object
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionContext:
     store: "Database | None"
-    """None: only the objects that are laid over it are read, or what `present` has read of it."""
+    """The store; None: only the objects in `over` are read, or the reads of `present`."""
     present: "Now | None" = None
-    """What a file's own driver reads of the store; a question that needs more raises BeyondFileError."""
+    """The store as a file's own driver reads it; a question that needs more raises BeyondFileError."""
     now: int
-    """In microseconds since 1970: ages and lengths of time are counted from here."""
+    """The time of the question, in microseconds since 1970: ages and durations are counted to it."""
     namespaces: frozenset[str] | None = None
-    """Those that the caller may read; None: all."""
+    """The namespaces that the caller may read; None: all."""
     profile: "Profile | None" = None
-    """How schedulers decide; None: as the settings say."""
+    """The schedulers' profile; None: the one in the settings."""
     over: "Sequence[Object]" = ()
     """Objects that are laid over the store in memory."""
     archives: "Sequence[Iterator[str]]" = ()
-    """The lines of files that the oldest events were moved to, which a verification proves as well."""
+    """The lines of archives with the oldest events, which a verification proves too."""
     tally: "StorageTally | None" = None
-    """Running totals, where a reader of the log keeps them up to date."""
+    """Running totals, if a reader of the log keeps them up to date."""
     progress: Callable[[int], None] | None = None
-    """Called during long work with the position that has been reached."""
+    """Called during long work with the current position."""
 
     @property
     def database(self) -> "Database":
@@ -72,7 +72,7 @@ class QuestionContext:
             yield connection, window_of(connection, since=since, until=until, as_of=as_of, now=self.now)
 
     def archived_part(self, parameters: "WindowParameters") -> str | None:
-        """What an answer about a window cannot know, because it is archived."""
+        """The note about the part of a window that is archived; None: no part is."""
         from volsched.questions.history.moments import archived_part
 
         with self.database.read() as connection:

@@ -1,7 +1,7 @@
-"""The invariants: what must hold in a store whatever has crashed.
+"""The invariants of a store: conditions that must hold after any crash.
 
-Some hold at every moment, some only once everything has come to rest; drills and tests ask for both. The store's
-own integrity (chain, density, views) is checked by `log.integrity.verify`.
+Some hold at every moment, some only once all work has finished; drills and tests check both. The store's own
+integrity (chain, density, views) is checked by `log.integrity.verify`.
 """
 
 from collections import defaultdict
@@ -41,22 +41,22 @@ PLANNED = "BindingPlanned"
 @dataclass(frozen=True, slots=True)
 class Violation:
     invariant: int
-    """Its number, as drills report it."""
+    """The invariant's number, as drills report it."""
     what: str
 
 
 def violations(connection: Connection, *, at_rest: bool) -> list[Violation]:
-    """Every violation; `at_rest` also reports what is allowed only while work is under way."""
+    """Every violation; `at_rest` also reports states that are allowed only while work is in flight."""
     return Lookout().check(connection, at_rest=at_rest)
 
 
 @dataclass(slots=True)
 class Lookout:
-    """For repeated checks, as drills make them: events that the last check folded are not folded again."""
+    """Repeated checks, as in drills: events that the last check folded are not folded again."""
 
     states: dict[str, State] = field(default_factory=dict)
     position: int = -1
-    """-1: nothing is read yet."""
+    """The position of the last event read; -1: none yet."""
 
     def check(self, connection: Connection, *, at_rest: bool) -> list[Violation]:
         violations: list[Violation] = []
@@ -164,7 +164,7 @@ def _shared_legs(states: dict[str, State]) -> Iterator[Violation]:
         owners: dict[str, list[str]] = defaultdict(list)
         for binding, state in _bindings(states):
             for leg in state.legs:
-                # Another party may choose the volume of a claim that is to be provisioned; no plan relied on it.
+                # Another party may choose the volume of a claim to be provisioned; no plan relied on it.
                 name = None if part == "volume" and leg.dynamic else getattr(leg, part)
                 if state.open and leg.open and leg.owner and name is not None:
                     owners[name].append(binding)
@@ -175,7 +175,7 @@ def _shared_legs(states: dict[str, State]) -> Iterator[Violation]:
 
 def _exceeded_capacity(states: dict[str, State], planned: State) -> Iterator[Violation]:
     """14: when a plan is made, the reservations of a capacity object for volumes that it does not count yet do not
-    exceed its capacity. It may shrink afterwards, which no plan can foresee."""
+    exceed its capacity. The capacity may shrink afterwards."""
     if not isinstance(planned, BindingState):
         return
     capacities = {leg.capacity for leg in planned.legs if leg.capacity}
@@ -196,7 +196,7 @@ def _exceeded_capacity(states: dict[str, State], planned: State) -> Iterator[Vio
 
 
 def _exceeded_attach_limits(states: dict[str, State], planned: State) -> Iterator[Violation]:
-    """8: when a plan is made, its node can attach every disk of a driver that is there or coming."""
+    """8: when a plan is made, its node can attach every present or planned disk of a driver."""
     node = planned.plan["node"] if isinstance(planned, BindingState) else ""
     csi_node = spec(manifest_of(states, f"csinode/{node}") or {})
     counts = {it["name"]: (it.get("allocatable") or {}).get("count") for it in csi_node.get("drivers") or ()}
@@ -224,7 +224,7 @@ def _exceeded_attach_limits(states: dict[str, State], planned: State) -> Iterato
 
 
 def _assumed(states: dict[str, State], noun: str) -> Iterator[tuple[str, Manifest]]:
-    """Objects as open bindings will write them."""
+    """The objects as open bindings will write them."""
     for key, manifest in _objects(states, noun):
         state = states[f"{noun}/{key}"]
         overlay = state.assumed if isinstance(state, ObjectState) else None
@@ -268,7 +268,7 @@ def _misplaced_pods(states: dict[str, State]) -> Iterator[Violation]:
 
 
 def _leftovers(connection: Connection, states: dict[str, State]) -> Iterator[Violation]:
-    """3: no assumption and no work is left behind."""
+    """3: no assumption and no work is left over."""
     for stream, state in states.items():
         if isinstance(state, ObjectState) and state.assumed is not None and state.is_assumed:
             owner = states.get(f"binding/{state.assumed.binding}")

@@ -1,7 +1,7 @@
-"""Parameters of questions: pydantic models whose fields say how the command line and the API spell them.
+"""Parameters of questions: pydantic models whose fields declare their spelling on the command line and in the API.
 
-A field is annotated with a `Spelling`; its type, default, bounds and description are pydantic's. What several
-questions share (a page, a part of the history, an object) is a base class here.
+A field is annotated with a `Spelling`; its type, default, bounds and description are pydantic's. Parameters that
+several questions share (a page, a part of the history, an object) are base classes here.
 """
 
 from dataclasses import dataclass
@@ -15,31 +15,31 @@ from volsched.log.events.streams import Named, kind_called
 
 PAGE = 50
 MOST = 1_000
-"""Items of one page, at most."""
+"""Maximum number of items of one page."""
 LONGEST_NAME = 253
 MOST_MANIFESTS = 5_000
 MOST_NAMES = 1_000
-"""In one request over HTTP."""
+"""Maximum number of names in one request over HTTP."""
 PLAIN_TEXT = r"^[^\x00-\x1f\x7f]*$"
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
     place: Literal["path", "query", "body"] = "query"
-    """Where a request to the API has it."""
+    """The part of an API request that has the parameter."""
     flags: tuple[str, ...] = ()
     """The option's flags on the command line; without any, the parameter is an argument."""
     metavar: str | None = None
     query: str = ""
-    """Its name in the API's query, where that is not the field's name."""
+    """Its name in the API's query, if that is not the field's name."""
     optional: bool = False
-    """An argument that may be left out, because other arguments can give the same value."""
+    """Whether the argument may be left out, because other arguments can give the same value."""
     typed: bool = True
     """Whether the command line has it too."""
     choices: tuple[str, ...] = ()
-    """The values that are allowed, where its type does not list them."""
+    """The allowed values, if its type does not list them."""
     files: bool = False
-    """The command line takes names of files, which the command reads."""
+    """Whether the command line takes names of files, which the command reads."""
 
 
 def argument(metavar: str, *, optional: bool = False) -> Spelling:
@@ -61,12 +61,12 @@ class Parameters(BaseModel):
 
     @property
     def noun(self) -> str:
-        """The noun of the streams of the object that is asked about; empty where the question is about none."""
+        """The noun in the streams of the question's object; empty if the question has no object."""
         return ""
 
     @property
     def subject(self) -> str:
-        """The object that is asked about, in words."""
+        """The question's object, in words."""
         return ""
 
     @classmethod
@@ -77,7 +77,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def query_names(cls, only: tuple[str, ...] | None = None) -> dict[str, str]:
-        """Field → its name in the API's query; `only` these, where a route does not take all."""
+        """Field → its name in the API's query; `only`: the fields of a route that does not take all."""
         return {
             name: it.query or name
             for name, (_, it) in cls.spellings().items()
@@ -112,7 +112,7 @@ class PageParameters(Parameters):
 
     @property
     def page(self) -> dict[str, Any]:
-        """Which page: keyword arguments for the reads of the log."""
+        """The page, as keyword arguments for the reads of the log."""
         return {"after": self.after, "limit": self.limit}
 
 
@@ -157,7 +157,7 @@ class ObjectParameters(Parameters):
 
     @property
     def named(self) -> Named:
-        """UnknownKindError where no kind has that name."""
+        """The kind; UnknownKindError if no kind has that name."""
         return kind_called(self.kind)
 
     @property
@@ -183,7 +183,7 @@ class PodParameters(Parameters):
         Field(description="Namespace; 'default' without it."),
     ] = None
     bare_name: ClassVar[bool] = False
-    """Whether a name without a namespace may name something other than a pod."""
+    """Whether a name without a namespace may name an object other than a pod."""
 
     @property
     def key(self) -> str:

@@ -2,7 +2,7 @@
 
 
 class UnknownError(LookupError):
-    """There is nothing of that name; the message says what to ask instead."""
+    """No object has that name; the message suggests another question."""
 
 
 class MissingError(UnknownError):
@@ -14,7 +14,7 @@ class MissingError(UnknownError):
 
 
 class QuestionError(ValueError):
-    """The question cannot be asked like this; the message says how to ask it."""
+    """The question's parameters are invalid; the message has the remedy."""
 
 
 class TokenError(ValueError):
@@ -25,4 +25,4 @@ class TokenError(ValueError):
 
 
 class MomentError(ValueError):
-    """A text is no time, or several times contradict each other; the message says what to give instead."""
+    """A text is not a time, or several times contradict each other; the message has the remedy."""

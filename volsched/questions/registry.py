@@ -1,9 +1,9 @@
-"""Every question that can be asked of a store, each declared once: name, parameters, answer, columns, routes.
+"""The registry of questions about a store, each declared once: name, parameters, answer, columns, routes.
 
 The command line, the HTTP API and the library are built from these declarations, so that a question has one
-implementation and one set of words. A declaration is plain data: the model of its parameters and the function that
-answers it are named by "module:name" and loaded when the question is asked, because `volsched --help` reads the
-declarations as well. docs/how-to/add-a-question.md says how to add one.
+implementation and one set of words. A declaration is plain data: the model of its parameters and its handler are
+named by "module:name" and loaded when the question is asked, because `volsched --help` reads the declarations
+too. docs/how-to/add-a-question.md describes how to add one.
 """
 
 from collections.abc import Mapping
@@ -25,34 +25,34 @@ NO_PARAMETERS = "volsched.questions.parameters:Parameters"
 
 AnswerForm = Literal["page", "item", "document", "objects", "object"]
 """`page`: a List of items, with a token for the next page. `item`: one flat object. `document`: a deep one.
-`objects`: things that have columns, which the API gives as a Table as well; `object`: one of them."""
+`objects`: objects with columns, which the API sends as a Table too; `object`: one of them."""
 Turn = Literal["reader", "alone", "long", "hypothesis"]
 """How a server runs it. `reader`: together with other reads. `alone`: one at a time. `long`: in a process of its
-own, few at a time, for minutes. `hypothesis`: like `long`, but for seconds: its time depends on what is asked."""
+own, few at a time, for minutes. `hypothesis`: like `long`, but for seconds: its time depends on the parameters."""
 Within = Literal["cluster", "namespace", "either"]
-"""The namespaces it is about. `cluster`: all, and callers need access to every one. `namespace`: the one in the
+"""The namespaces of a question. `cluster`: all, and callers need access to every one. `namespace`: the one in the
 path, to which the caller needs access. `either`: the route has both paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where the API answers a question."""
+    """A route of the API that answers a question."""
 
     path: str
-    """Below `/apis/volsched.io/v1`; `{name}` stands for a parameter."""
+    """The path below `/apis/volsched.io/v1`; `{name}` stands for a parameter."""
     within: Within = "cluster"
     method: Literal["GET", "POST"] = "GET"
     help: str = ""
-    """The summary in the OpenAPI document, where it is not the question's own."""
+    """The summary in the OpenAPI document, if it is not the question's own."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Name in the path → name of the parameter, where the two differ."""
+    """Name in the path → name of the parameter, if they differ."""
     query: tuple[str, ...] | None = None
-    """The parameters that the query takes; None: all that a query can take."""
+    """The parameters in the query; None: all that a query can have."""
     body: str = ""
     """The model of the body as "module:name"; its fields are parameters."""
     needs_body: bool = False
     action: Literal["", "list", "get"] = ""
-    """Kubernetes' name for it, where kubectl can get the resource."""
+    """Kubernetes' verb, if kubectl can get the resource."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -67,35 +67,35 @@ class Question:
     help: str
     """One line: in the list of commands, and as the summary in the OpenAPI document."""
     text: str = ""
-    """What `--help` says after that line."""
+    """The text of `--help` after that line."""
     examples: str
     answer: AnswerForm
     handler: str
     """`function(context, parameters)`, which reads the answer from a store."""
     routes: tuple[Route, ...]
     access: str
-    """The row of the access table (`api/access/authorization.py`) that says who may ask."""
+    """The row of the access table (`api/access/authorization.py`) for the question."""
     parameters: str = NO_PARAMETERS
-    """The model of its parameters: PageParameters give it pages, WindowParameters a part of the history too."""
+    """The model of its parameters: PageParameters add pages, WindowParameters a part of the history too."""
     schema: str = "List"
     """The name of the answer's schema in the OpenAPI document."""
     columns: tuple[str, ...] = ()
-    """The fields of the items that a table shows; JSON has all of them."""
+    """The fields of the items in a table; JSON has all fields."""
     columns_of_kind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The columns for objects of one kind (the noun of its streams), where they differ."""
+    """The columns for objects of one kind (the noun of its streams), if they differ."""
     empty: str = "nothing found"
-    """The message for an empty page; `{name}` is a parameter, `{subject}` the object asked about."""
+    """The message for an empty page; `{name}` is a parameter, `{subject}` the question's object."""
     turn: Turn = "reader"
     of_views: bool = False
-    """The views alone answer it about the present: a file's own driver reads them, without SQLAlchemy."""
+    """Whether the views alone answer it about the present: a file's own driver reads them, without SQLAlchemy."""
     of_events: bool = False
-    """A page of what the log's events say of a window: the answer says where earlier ones are archived."""
+    """Whether the answer is a page of events of a window: it then names the archives of earlier events."""
     verb: bool = True
-    """Whether a command has its name; else only the API and the library answer it."""
+    """Whether it is a command too; else only the API and the library answer it."""
 
     @property
     def description(self) -> str:
-        """What `--help` says of it."""
+        """Its text in `--help`."""
         return f"{self.help}\n\n{self.text}" if self.text else self.help
 
     def columns_for(self, parameters: "Parameters") -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class DatedDocument:
-    """A document, and beside it the time that ages in it are counted to."""
+    """A document, and the time that its ages are counted to."""
 
     document: dict[str, Any]
     moment: int
@@ -129,7 +129,7 @@ def every_question() -> tuple[Question, ...]:
 
 
 def question(name: str) -> Question:
-    """LookupError where there is none of that name."""
+    """The question of that name; raises LookupError."""
     for room in ROOMS:
         # Only the modules up to its own are loaded: a command asks one question.
         for declared in import_module(room).QUESTIONS:
@@ -141,7 +141,7 @@ def question(name: str) -> Question:
 
 @cache
 def loaded(reference: str) -> Any:
-    """What "module:name" refers to."""
+    """The object that "module:name" names."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
 
@@ -152,7 +152,7 @@ def model_of(question: Question) -> "type[Parameters]":
 
 
 def ask(question: Question, context: "QuestionContext", parameters: "Parameters") -> dict[str, Any]:
-    """The answer as a JSON document; what `-o json` prints, the API sends and the library returns."""
+    """The answer as a JSON document, as `-o json` prints it, the API sends it and the library returns it."""
     return document_of(question, handler_answer(question, context, parameters))
 
 
@@ -169,7 +169,7 @@ def document_of(question: Question, answer: Any) -> dict[str, Any]:
 
 
 def handler_answer(question: Question, context: "QuestionContext", parameters: Any) -> Any:
-    """What the handler returns: for a page an Answer, for objects an ObjectsAnswer, else the document."""
+    """The handler's result: an Answer for a page, an ObjectsAnswer for objects, else the document."""
     answer = loaded(question.handler)(context, parameters)
     return replace(answer, archived=context.archived_part(parameters)) if question.of_events else answer
 

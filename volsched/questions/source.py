@@ -1,6 +1,6 @@
-"""What explain and simulate work on, in memory: a store as it is now, manifests, or manifests laid over a store.
+"""The in-memory data of explain and simulate: a store's present, manifests, or manifests laid over a store.
 
-The command line prints the answers, and the API sends the same ones.
+The command line and the API give the same answers.
 """
 
 import difflib
@@ -52,7 +52,7 @@ STORE = "the store"
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Objects in memory, on which anything may be tried: the store is not changed."""
+    """Objects in memory for trials: the store is not changed."""
 
     index: Index
     database: Database | None = None
@@ -60,7 +60,7 @@ class Sight:
     objects: Sequence[Object] = ()
     """The objects laid over the store, or, without a store, all objects."""
     left_out: int = 0
-    """How many volumes of the store were not read; those in the index represent them."""
+    """Number of volumes of the store that were not read; those in the index represent them."""
 
     @property
     def label(self) -> str:
@@ -74,7 +74,7 @@ def sight_of(
     profile: Profile,
     then: Mapping[str, State] | None = None,
 ) -> Sight:
-    """Without a store, the objects alone; else laid over the store's present state, or over the states `then`."""
+    """The sight: the objects alone, or laid over a store's present state or over the states `then`."""
     if database is None:
         return Sight(index_of(objects, profile=profile), objects=objects)
     world = World(database)
@@ -89,7 +89,7 @@ def sight_of(
 
 
 def states_as_of(database: Database, as_of: str, *, now: int) -> dict[str, State]:
-    """All objects that decisions depend on, and the bindings under way, as they were."""
+    """The past states of all objects that decisions depend on, and of the bindings in flight."""
     nouns = [noun for noun, kind in KIND_OF_NOUN.items() if kind.value in FIELD_OF]
     with database.read() as connection:
         view, _ = view_in(connection, as_of, now=now)
@@ -97,7 +97,7 @@ def states_as_of(database: Database, as_of: str, *, now: int) -> dict[str, State
 
 
 def objects_of(manifests: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """ManifestError with every defect of every manifest."""
+    """The objects of manifests; ManifestError with every defect of every manifest."""
     if not manifests:
         return []
     document = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
@@ -114,9 +114,9 @@ def deciding_profile(context: QuestionContext, name: str | None) -> Profile:
 def explanation(
     sight: Sight, key: str, *, node: str | None, now: int, namespaces: frozenset[str] | None = None
 ) -> dict[str, Any]:
-    """What was decided about a pod, what would be decided now, and what would help; UnknownError without it.
+    """The last decision about a pod, the decision now, and the remedies; UnknownError if it does not exist.
 
-    `namespaces`: those that the caller may read; None: all.
+    `namespaces`: the ones that the caller may read; None: all.
     """
     workload = add_planned_pod(sight, key)
     answer = pod_explanation(sight, pod_in(sight, key, namespaces), node=node, now=now)
@@ -136,7 +136,7 @@ def for_caller(
 
 
 def add_planned_pod(sight: Sight, key: str) -> StatefulSet | None:
-    """Adds a pod that does not exist, where a workload would create it; returns that workload."""
+    """Add a pod that does not exist, if a workload would create it; returns that workload."""
     if key in sight.index.snapshot.pods:
         return None
     states = {} if sight.picture is None else sight.picture.world.states
@@ -163,7 +163,7 @@ def pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> di
         binding=None if sight.picture is None else sight.picture.planned.get(pod.key),
         left_out=sight.left_out,
     )
-    # The decision counts what is assumed of the pod; but only its own manifest says that it has a node.
+    # The decision counts the pod's assumption; but only its own manifest shows whether it has a node.
     if failures is not None and not _has_node(states, pod.key):
         answer |= _failing_answer(sight, answer, failures)
     else:
@@ -172,7 +172,7 @@ def pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> di
 
 
 def failure_memory(sight: Sight, pod: Pod, now: int) -> tuple[frozenset[str], Demerits]:
-    """The nodes that rejected the pod a short while ago, and those where its bindings failed."""
+    """The nodes that recently rejected the pod, and those where its bindings failed."""
     if sight.picture is None:
         return frozenset(), NO_DEMERITS
     since = rfc3339(now - AVOID_SECONDS * SECOND)
@@ -183,9 +183,9 @@ def failure_memory(sight: Sight, pod: Pod, now: int) -> tuple[frozenset[str], De
 def past_explanation(
     database: Database, key: str, *, as_of: str, now: int, namespaces: frozenset[str] | None = None
 ) -> dict[str, Any]:
-    """The decisions about a pod that were stored up to a moment; nothing is decided again.
+    """The decisions about a pod stored up to a moment; nothing is decided again.
 
-    UnknownError where the pod was not there.
+    UnknownError if the pod did not exist.
     """
     with database.read() as connection:
         position = position_of(connection, as_of, now=now)
@@ -211,15 +211,15 @@ def past_explanation(
 
 
 def _failing_answer(sight: Sight, answer: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
-    """For a pod whose attempts fail after a node was chosen: that the rules would choose a node again promises
-    nothing."""
+    """The answer for a pod whose bindings keep failing: a node that the rules would choose again does not mean
+    that its binding will succeed."""
     failed = {it["node"] for it in failures["nodes"]}
     candidates = [answer["chosen"], *answer["runnersUp"]] if answer["chosen"] is not None else []
     untried = [it["node"] for it in candidates if it["node"] not in failed]
     failures["untried"] = untried
     failures["remedies"] = failure_remedies(sight.index.snapshot, failures["nodes"], untried)
     message = answer["message"] if answer["chosen"] is None else failures["nodes"][0]["message"]
-    # While a binding is under way, its claims are held for its node, and why other nodes refuse does not matter.
+    # While a binding is in flight, its claims are held for its node, and the reasons of other nodes do not matter.
     nothing_else: dict[str, Any] = {} if answer["binding"] is None else {"refused": [], "remedies": []}
     return {"node": None, "fits": False, "chosen": None, "runnersUp": [], "message": message} | nothing_else
 
@@ -231,7 +231,7 @@ def _has_node(states: Mapping[str, State], key: str) -> bool:
 
 
 def simulation(sight: Sight, scenario: Scenario) -> dict[str, Any]:
-    """What would happen to the pods; UnknownError where the scenario names an object that does not exist."""
+    """The outcome of a scenario; UnknownError if it names an object that does not exist."""
     if scenario == Scenario():
         raise QuestionError("nothing to try; name something to drain, to lose, to add or to delete")
     try:
@@ -250,7 +250,7 @@ def simulation(sight: Sight, scenario: Scenario) -> dict[str, Any]:
 
 
 def named_object(text: str) -> tuple[type[Object], str]:
-    """`pv/disk-3`, `pvc/shop/data`; raises UnknownKindError and QuestionError."""
+    """The kind and key of `pv/disk-3` or `pvc/shop/data`; raises UnknownKindError and QuestionError."""
     kind, slash, key = text.partition("/")
     named = kind_called(kind)
     if not slash or not key or named.noun not in KIND_OF_NOUN:
@@ -266,7 +266,7 @@ def named_object(text: str) -> tuple[type[Object], str]:
 def check_names(
     database: Database, objects: Sequence[Object], *, pod: str, node: str | None, namespaces: frozenset[str] | None
 ) -> None:
-    """UnknownError for names that do not exist, before a store is loaded that may hold 100,000 volumes."""
+    """Raise UnknownError for missing names before the store is loaded, which may hold 100,000 volumes."""
     laid_over = {(type(it), it.meta.key) for it in objects}
     with database.read() as connection:
         if (
@@ -310,7 +310,7 @@ def pod_in(sight: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
 
 
 def _suggestion(key: str, pods: Sequence[str]) -> str:
-    """What to ask instead of a pod that does not exist."""
+    """The suggestion for a pod that does not exist."""
     first, _, name = key.partition("/")
     if namesakes := [it for it in pods if it.partition("/")[2] == name]:
         return f"did you mean {' or '.join(sorted(namesakes)[:NEAR_NAMES])}?"
@@ -328,7 +328,7 @@ def _checked_node(sight: Sight, node: str | None) -> str | None:
 
 
 def _past_and_failures(sight: Sight, pod: Pod) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The last attempt as it is stored, and the failures, if the pod keeps failing."""
+    """The last stored attempt, and the failures if the pod keeps failing."""
     if sight.database is None or not pod.meta.uid:
         return None, None
     with sight.database.read() as connection:

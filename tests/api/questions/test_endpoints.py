@@ -117,7 +117,7 @@ BAD = [
     ("GET", "history/pv/n0-small?until=99999999", 404, "does not exist yet"),
     ("GET", "diff", 400, "from: Required value"),
     ("GET", "audit/cause/first", 404, "there is no binding"),
-    ("GET", "audit/in-flight?olderThan=long", 400, "is no length of time"),
+    ("GET", "audit/in-flight?olderThan=long", 400, "is not a duration"),
     ("GET", "namespaces/default/explain/none", 404, 'pod "default/none" is not in the store'),
     ("POST", "simulate", 422, "nothing to try"),
     ("POST", "effects/none/retry", 404, 'effects.volsched.io "none" not found'),

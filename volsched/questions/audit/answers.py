@@ -1,4 +1,4 @@
-"""The answer of every audit question: items, for people and programs alike, and where the next page begins."""
+"""The answer of every audit question: items for people and programs, and the token of the next page."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,11 +17,11 @@ MICROSECONDS = 1_000_000
 class Answer:
     items: list[Item] = field(default_factory=list)
     after: str | None = None
-    """Where the next page begins; None: this is the last page."""
+    """The token of the next page; None: this is the last page."""
     cut: bool = False
-    """Whether items are left out that only a higher limit shows."""
+    """Whether items are left out; a higher limit shows them."""
     archived: str | None = None
-    """What the answer cannot know, because its beginning is in an archive."""
+    """The note that the beginning is archived, and so missing from the answer; None: it is complete."""
 
 
 def time_text(time: int | None) -> str | None:
@@ -49,7 +49,7 @@ def place_in(token: str | None) -> "After | None":
     """The time and id of the binding or attempt that a page ended with."""
     if token is None:
         return None
-    # A client of a server prints answers too, and does not load the database modules.
+    # A client of a server prints answers too, without the database modules.
     from volsched.log.reads.decision_audit import After
 
     at, _, id_ = token.partition("~")

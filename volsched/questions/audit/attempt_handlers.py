@@ -1,4 +1,4 @@
-"""The handlers of the audit questions about attempts; apart, because they load rules of the scheduler."""
+"""The handlers of the audit questions about attempts; separate, because they load rules of the scheduler."""
 
 from volsched.log.events.streams import kind_called
 from volsched.questions.audit.answers import Answer, Item

@@ -1,4 +1,4 @@
-"""Past decisions: on which node, how they ended and how long they took; and who has read the history."""
+"""Past decisions by node, with outcome and duration; and the reads of the history."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -36,7 +36,7 @@ def on_node(connection: Connection, node: str, within: Window, *, after: str | N
 
 
 def rollbacks(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
-    """Transactions that were undone, each with the first step that failed."""
+    """Bindings that were rolled back, each with the first step that failed."""
     rows = decision_audit.rolled_back(connection, within, after=place_in(after), limit=limit + 1)
     ids = [row.id for row in rows[:limit]]
     legs = decision_audit.legs_of(connection, ids)
@@ -66,7 +66,7 @@ def first_failure(events: Sequence[Event]) -> Event | None:
 def in_flight(connection: Connection, *, now: int, older_than: int, after: str | None, limit: int) -> Answer:
     """Bindings that are open now, the oldest first."""
     place = place_in(after)
-    # Other machines' clocks may differ from ours: times are compared only where an age is asked for.
+    # Other machines' clocks may differ from ours: times are compared only if an age is requested.
     until = now - older_than if older_than else None
     rows = decision_audit.in_flight(connection, planned_until=until, after=place, limit=limit + 1)
     legs = decision_audit.legs_of(connection, [row.id for row in rows[:limit]])
@@ -108,7 +108,7 @@ def binding_item(row: Row[Any], legs: Sequence[Mapping[str, Any]]) -> Item:
 
 
 def _as_of(row: Row[Any], state: State | None) -> Item:
-    """The binding as it was then; one that began or ended in that transaction may not be open at the position."""
+    """The binding at the position; one that began or ended in that transaction may not be open there."""
     if not isinstance(state, BindingState):
         return {"open": False}
     item = binding_item(row, [leg._asdict() for leg in state.legs])
@@ -155,11 +155,11 @@ def _data(event: Event) -> dict[str, Any]:
     return loaded
 
 
-# The times from the plan until the pod had its node, per class and zone.
+# Latency: the time from the plan until the pod has its node, per class and zone.
 
 PERCENTILES = (50, 90, 99)
 LAST_BINDINGS = 1_000
-"""How many bindings percentiles are of by default: ten of these are slower than the 99th."""
+"""Default number of bindings for percentiles: ten of them are slower than the 99th."""
 ALL = "all"
 NONE = "-"
 
@@ -181,7 +181,7 @@ def percentiles(times: Iterable[Took]) -> list[Item]:
 
 
 def _item(class_name: str, zone: str, ordered: list[int]) -> Item:
-    """Percentiles by nearest rank: the smallest time that so many of a hundred did not exceed."""
+    """Percentiles by nearest rank: the smallest time that at least so many percent do not exceed."""
     ranks = {f"p{it}": -(-len(ordered) * it // 100) - 1 for it in PERCENTILES}
     return {
         "class": class_name,
@@ -192,13 +192,13 @@ def _item(class_name: str, zone: str, ordered: list[int]) -> Item:
     }
 
 
-# Who has read the history over HTTP, and what they asked.
+# Reads of the history over HTTP: the reader and the question.
 
 NEWEST = 2**62
 
 
 def reads(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
-    """The latest read first. Pages continue by version, because all reads are in one stream."""
+    """The reads, the latest first. Pages continue by version, because all reads are in one stream."""
     start = NEWEST if after is None else number_in(after) - 1
     events = stream_backwards(connection, AUDIT_READS, version=start)
     events_before = (event for event in events if event.position <= within.last)

@@ -1,4 +1,4 @@
-"""The audit questions: what people ask about the history."""
+"""The declarations of the audit questions, about the history."""
 
 from volsched.questions.registry import Question, Route
 
@@ -59,7 +59,7 @@ QUESTIONS = (
         routes=(Route(path="/audit/who/{kind}/{name}", within="either"),),
         access=ACCESS,
         columns=("position", "at", "who", "command", "what", "reason", "actor"),
-        empty="nobody changed {subject} in that time",
+        empty="{subject} was not changed in that time",
     ),
     Question(
         name="audit attempts",
@@ -220,7 +220,7 @@ QUESTIONS = (
         routes=(Route(path="/audit/interventions"),),
         access=ACCESS,
         columns=("position", "at", "who", "command", "object", "what", "reason"),
-        empty="nobody did anything by hand",
+        empty="there were no changes by hand",
     ),
     Question(
         name="audit events",
@@ -258,7 +258,7 @@ QUESTIONS = (
         routes=(Route(path="/audit/reads"),),
         access=ACCESS,
         columns=("position", "at", "actor", "question", "client"),
-        empty="nobody has read the history over HTTP",
+        empty="there were no reads of the history over HTTP",
     ),
     Question(
         name="audit drift",
@@ -356,6 +356,6 @@ what is wrong, and where an anchor is not signed with --public-key.""",
         handler=f"{_HANDLERS}:leases",
         routes=(Route(path="/leases", help="Which processes hold the leases."),),
         access="leases/*",
-        empty="nobody holds a lease",
+        empty="no lease is held",
     ),
 )

@@ -1,4 +1,4 @@
-"""Where the record of an observed cluster differs, or may differ, from what the cluster had: the latest first."""
+"""Differences, certain or possible, between an observed cluster and its record: the latest first."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -21,7 +21,7 @@ WHAT = {GAP: "gap", RESTORED: "restored", DRIFT: "drift"}
 
 
 def drift(context: QuestionContext, parameters: WindowParameters) -> Answer:
-    """Kinds that are silent now come first, on the first page; then the recorded gaps, drift and restorations."""
+    """Kinds without observations now come first, on the first page; then recorded gaps, drift and restorations."""
     with context.window(parameters) as (connection, within):
         is_of_now = parameters.after is None and parameters.until is None and parameters.as_of is None
         items = list(_silent(connection, context.now)) if is_of_now else []

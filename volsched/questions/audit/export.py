@@ -1,4 +1,4 @@
-"""A part of the log as a file, in one answer: it can be verified without access to the store."""
+"""A part of the log as a file in one answer, which can be verified without access to the store."""
 
 import io
 from typing import Any

@@ -33,7 +33,7 @@ from volsched.questions.refusals import MomentError, QuestionError
 from volsched.questions.registry import DatedDocument
 from volsched.runtime.clock import SECOND, rfc3339
 
-# The outcome of a verification as data: what `verify -o json` prints, and what the API answers.
+# The outcome of a verification as data, as printed by `verify -o json` and sent by the API.
 
 
 def verification_document(report: VerifyReport) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def verification_document(report: VerifyReport) -> dict[str, Any]:
 
 
 def verify_store(context: QuestionContext, parameters: VerifyParameters) -> DatedDocument:
-    """Dated with the time of the last event, which an anchor contains."""
+    """Verify the store. The answer has the time of the last event, which an anchor contains."""
     try:
         anchors = [parse_anchor(line) for line in (parameters.anchor, *parameters.anchors) if line]
     except StoreError as error:
@@ -117,7 +117,7 @@ def cause(context: QuestionContext, parameters: Cause) -> Answer:
     if (position is None) == (binding is None):
         raise MomentError(ONE_OF_BOTH)
     if position is not None and (ID.fullmatch(position) or not is_position(position)):
-        # The id of a binding or of an attempt: some have digits only, but more of them than any position.
+        # The id of a binding or an attempt: some have only digits, but more of them than any position.
         position, binding = None, position
     with context.database.read() as connection:
         if position is not None:

@@ -1,4 +1,4 @@
-"""What was left behind or is missing, also in a cluster that was taken over: reported to people, never changed."""
+"""Orphans: left-over or missing objects, also in a cluster that is taken over. Reported, never changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -58,7 +58,7 @@ class Orphan:
     """`volume/NAME` or `claim/NAMESPACE/NAME`."""
     detail: str
     since: int | None = None
-    """In microseconds; None: the time is not recorded."""
+    """The time in microseconds; None: not recorded."""
 
 
 def orphans(context: QuestionContext, parameters: Orphans) -> Answer:
@@ -85,8 +85,8 @@ def find_orphans(
 ) -> list[Orphan]:
     """The orphans by kind, then by name; all times are in microseconds.
 
-    `released_at` has the times at which volumes (by stream) were released, where that is known; with `older_than`,
-    volumes that were released more recently are left out.
+    `released_at` has the known times at which volumes (by stream) were released; with `older_than`, volumes
+    released more recently are left out.
     """
     objects = {
         stream: state.manifest
@@ -165,7 +165,7 @@ def _claim(stream: str, claim: Manifest, objects: Mapping[str, Manifest]) -> Ite
         )
 
 
-# Warnings about a cluster that is taken over: objects that its dump lacks.
+# Warnings about a cluster that is taken over: objects missing from its dump.
 
 NAMES_SHOWN = 3
 

@@ -29,7 +29,7 @@ LONGEST_ANCHOR = 1_000
 MOST_ANCHORS = 1_000
 MOST_BINDINGS = 100_000
 MOST_EXPORTED = 50_000
-"""Events in one answer; more are in the next range."""
+"""Maximum number of events in one answer; more are in the next range."""
 WhyNode = Annotated[
     str | None, option("--node"), Field(description="Also say why this node was chosen, or why not.")
 ]
@@ -60,7 +60,7 @@ class VolumeAt(VolumeParameters):
 
 
 class Why(PodParameters):
-    """Without a namespace, the name may be an attempt's, or that of a pod in `default`."""
+    """Without a namespace, the name is an attempt's, or that of a pod in `default`."""
 
     name: Annotated[
         str, argument("POD|ATTEMPT"), Field(description="A pod, or the id of an attempt from `audit attempts`.")

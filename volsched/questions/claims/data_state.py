@@ -1,8 +1,8 @@
-"""Whether anybody used a claim's volume: never-used, used, or unknown.
+"""Whether a claim's volume was used: never-used, used, or unknown.
 
-A cluster that is only observed has no field that says so. A pod with the claim that had a node, or an attachment
-of its volume, proves use. Their absence proves the contrary only where pods have been observed without a gap since
-the claim was created, and still are; everything else is unknown, and counts as used wherever data could be lost.
+A cluster that is only observed has no field for it. A pod with the claim that had a node, or an attachment of its
+volume, proves use. Their absence proves the contrary only if pods have been observed without a gap since the
+claim's creation, and still are; otherwise it is unknown, and counts as used wherever data could be lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ def claim_data(context: QuestionContext, parameters: ClaimDataParameters) -> Ans
 
 
 def data_of(connection: Connection, claims: Mapping[str, Manifest], *, now: int) -> dict[str, tuple[str, str]]:
-    """Claim → what is known of its data, and why. One pass over the log, from the oldest claim on."""
+    """Claim → its data state, and the reason. One pass over the log, from the oldest claim on."""
     ends = {key: _first_and_last(connection, key, claim) for key, claim in claims.items()}
     since = {key: first.position for key, (first, _) in ends.items() if first is not None}
     used = _uses(connection, claims, since) if since else {}
@@ -65,8 +65,8 @@ def data_of(connection: Connection, claims: Mapping[str, Manifest], *, now: int)
 
 
 def _first_and_last(connection: Connection, key: str, claim: Manifest) -> tuple[Event | None, Event | None]:
-    """The event of the claim's creation, or of the list in which it was first observed, and its last event; None
-    where the log has none."""
+    """The event of the claim's creation, or of the list in which it was first observed, and its last event; None:
+    the log has none."""
     last = None
     for event in reversed(read_stream(connection, f"claim/{key}")):
         last = last or event
@@ -79,9 +79,9 @@ _Doubt = Callable[[Event | None, Event | None, Manifest], str | None]
 
 
 def _watched_without_gap(connection: Connection, now: int) -> _Doubt:
-    """Says, from a claim's first and last event, why uses of it may have been missed; None: none can have been.
+    """Tells from a claim's first and last event why uses of it may have been missed; None: none were missed.
 
-    Kinds are observed in no common order: a bound claim may be observed before the pod that it was bound for.
+    Kinds are observed independently: a bound claim may be observed before the pod that it was bound for.
     """
     pod_gaps = [it for it in gaps(connection) if it.kind == "Pod"]
     last_gap = max(pod_gaps, key=lambda it: it.until, default=None)
@@ -100,7 +100,7 @@ def _watched_without_gap(connection: Connection, now: int) -> _Doubt:
         if is_observed and (not cursors or (made_at or 0) < created.at - LATEST):
             return f"it existed before it was observed, since {time_text(created.at)}"
         if pods is not None and pods.heard_at < changed.at:
-            return f"pods were not observed since {time_text(pods.heard_at)}, and it has changed since; ask again"
+            return f"pods were not observed since {time_text(pods.heard_at)}, and it has changed since; retry"
         return None
 
     return doubt
@@ -124,7 +124,7 @@ def _uses(connection: Connection, claims: Mapping[str, Manifest], since: Mapping
 def _proven_uses(
     connection: Connection, event: Event, claims_of_pods: dict[str, list[str]], of_volume: Mapping[Any, str]
 ) -> list[tuple[str, str]]:
-    """The claims that the event proves to be used, and how; `claims_of_pods` is what each pod was created with."""
+    """The claims that the event proves to be used, and how; `claims_of_pods`: each pod's claims when created."""
     noun, _, name = event.stream.partition("/")
     if noun == "attachment" and event.type.endswith("Created"):
         source = spec(orjson.loads(event.data)["patch"]).get("source") or {}
@@ -137,7 +137,7 @@ def _proven_uses(
         claims_of_pods[event.stream] = list(claims_of_pod(patch))
     node = spec(patch).get("nodeName")
     if node and event.stream not in claims_of_pods:
-        # The pod was there before the claim that it names.
+        # The pod existed before the claim that it names.
         claims_of_pods[event.stream] = _claims_at(connection, event)
     return [(key, f"pod {name} used it on node {node}") for key in claims_of_pods[event.stream]] if node else []
 

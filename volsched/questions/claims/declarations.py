@@ -1,4 +1,4 @@
-"""Which bindings of any scheduler are half done, and who uses a claim."""
+"""The declarations of questions about half-done bindings of any scheduler, and about the users of claims."""
 
 from volsched.questions.registry import Question, Route
 

@@ -1,7 +1,7 @@
-"""Bindings of any scheduler that are under way or stuck, read off the objects: other schedulers keep no record.
+"""Bindings of any scheduler that are in flight or stuck, read from the objects: other schedulers keep no record.
 
 Binding is several writes by several parties: a volume's claimRef, a claim's selected node, its volumeName, and the
-mark that all of it is done. A claim that has some of these, but not all, is in flight.
+mark of completion. A claim that has some of these, but not all, is in flight.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class HalfBound:
     volume: str | None = None
     node: str | None = None
     written: tuple[str, tuple[str, ...]]
-    """The stream and the field whose last write says since when it has been so."""
+    """The stream and the field whose last write began this step."""
 
 
 def in_flight(context: QuestionContext, parameters: HalfBoundParameters) -> Answer:
@@ -73,7 +73,7 @@ def in_flight(context: QuestionContext, parameters: HalfBoundParameters) -> Answ
 
 
 def half_bound(objects: Mapping[str, Manifest]) -> Iterator[HalfBound]:
-    """In the order of claims. `objects`: volumes, claims and pods by their streams."""
+    """The half-bound claims, in name order. `objects`: volumes, claims and pods by their streams."""
     reserved: dict[str, tuple[str, Manifest]] = {}
     for stream, volume in objects.items():
         reference = claim_of(volume) if stream.startswith("volume/") else None
@@ -142,7 +142,7 @@ def claims_of_pod(pod: Manifest) -> Iterator[str]:
 
 
 def _since(connection: Connection, stream: str, path: tuple[str, ...]) -> int | None:
-    """None: the field was set already when the object was first observed, so the time is unknown."""
+    """When the field was last written; None: unknown, because it was set when the object was first observed."""
     written = last_written(connection, stream, *path)
     first = None if written is None else event(connection, written.position)
     return None if written is None or first is None or first.version == 1 else written.at

@@ -1,4 +1,4 @@
-"""The handlers of the questions about claims: who uses them, what a rollback left, which data was handed on."""
+"""The handlers of the questions about claims: their users, the leftovers of rollbacks, handed-over data."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -20,7 +20,7 @@ from volsched.questions.history.volume_history import CLEAN_DATA, NEVER_BOUND, c
 from volsched.questions.parameters import MOST, ObjectParameters, PageParameters, WindowParameters
 from volsched.questions.refusals import QuestionError, UnknownError
 
-# Who uses a claim: its pods now, and, where it was observed all the time, whether any pod ever did.
+# The users of a claim: its pods now, and, if it was observed all the time, whether any pod ever used it.
 
 
 CLAIM, VOLUME = kind_called("pvc"), kind_called("pv")
@@ -74,14 +74,14 @@ def _never_used(connection: Connection, key: str, claim: Manifest, now: int) -> 
     return PROVEN if data == NEVER_USED else f"no: {why}" if data == USED else f"not known: {why}"
 
 
-# What a rolled-back binding has written and could not undo, why, and what a person may do about it.
+# Writes that a rolled-back binding could not undo, with the reason and a proposal.
 #
-# On a cluster that never unbinds, such a claim stays as it is. volsched deletes no claim: a deletion is only
-# proposed, and only where the log proves that no pod with the claim ever had a node. A person carries it out.
+# On a cluster that never unbinds, such a claim is retained. volsched deletes no claim: a deletion is only
+# proposed, and only if the log proves that no pod with the claim ever had a node. A person carries it out.
 
 
 def retained(context: QuestionContext, parameters: PageParameters) -> Answer:
-    """One item per leg, in the order of bindings; claims that were deleted since are left out."""
+    """The retained legs, one item each, in the order of bindings; claims deleted since are left out."""
     items: list[dict[str, Any]] = []
     with context.database.read() as connection:
         view = view_at_head(connection)
@@ -123,7 +123,7 @@ def _proposal(leg: RetainedLeg, claim: Manifest, data: str) -> str:
 
 
 def handovers(context: QuestionContext, parameters: WindowParameters) -> Answer:
-    """In the order of volumes' names; the next page begins after the last volume of this one."""
+    """The handovers, in the order of volumes' names; the next page begins after the last volume of this one."""
     items: list[dict[str, Any]] = []
     with context.window(parameters) as (connection, within):
         view = view_at_head(connection)

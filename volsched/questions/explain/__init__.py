@@ -1,1 +1,1 @@
-"""Why a pod is pending or placed where it is, and which smallest change would help."""
+"""Why a pod is pending or on its node, and the smallest change that would help."""

@@ -1,4 +1,4 @@
-"""Why a pod waits, or why it is on its node."""
+"""The declaration of `explain`: why a pod waits, or why it is on its node."""
 
 from volsched.questions.registry import Question, Route
 

@@ -1,4 +1,4 @@
-"""Why a pod can or cannot be placed, as data, without what the caller may not see."""
+"""Why a pod can or cannot be placed, as data, without objects that the caller may not see."""
 
 import re
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ from volsched.scheduling.rules.pod_claims import claim_uses, is_delay_binding, i
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import AttemptError, Code, distance
 
-# These answers are about the present. `stored_decisions` has what was decided in the past.
+# These answers are about the present. `stored_decisions` has the decisions of the past.
 
 SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "
@@ -39,11 +39,11 @@ def explain_pod(
     binding: str | None = None,
     left_out: int = 0,
 ) -> dict[str, Any]:
-    """The decision for the pod as it would be made now, and, where no node fits, what would help.
+    """The decision about the pod as it would be made now, and, if no node fits, the remedies.
 
-    A pod that has a node is decided as if it had none. `only` asks about one node alone; `avoid` are nodes that
-    rejected the pod a short while ago, `demerits` count against nodes where its bindings failed, `binding` is the
-    one that is under way for it, `left_out` counts volumes that were not read.
+    A pod with a node is decided as if it had none. `only`: decide about one node alone; `avoid`: nodes that
+    recently rejected the pod; `demerits` count against nodes where its bindings failed; `binding`: its binding in
+    flight; `left_out`: number of volumes that were not read.
     """
     unplaced = replace(pod, node_name="")
     surroundings = NodeSurroundings(index.snapshot, unplaced, index.profile, avoid, demerits, left_out)
@@ -154,10 +154,10 @@ def _changes(changes: Changes) -> list[dict[str, str]]:
     return [{"kind": change.kind.value, "text": change.text} for change in changes]
 
 
-# A caller who may see only some namespaces learns nothing of objects in the others.
+# A caller with access to some namespaces must not learn of objects in the others.
 #
-# A remedy that needs a hidden object is left out whole, and counted; elsewhere the name of such an object is
-# withheld. The finished answer is searched, so that no text is forgotten.
+# A remedy that needs a hidden object is left out, and counted; elsewhere the name of such an object is removed.
+# The finished answer is searched, so that no text is missed.
 
 WITHHELD = "an object in another namespace"
 _KEY = re.compile(r"(?<![\w.-])([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)")

@@ -1,4 +1,4 @@
-"""Pods that do not exist yet, as their StatefulSet would create them: it can be explained before it is applied."""
+"""Pods that do not exist yet, as their StatefulSet would create them: explained before they are applied."""
 
 from collections.abc import Callable, Container, Iterable
 
@@ -10,11 +10,11 @@ from volsched.log.events.fold import ObjectState, State
 from volsched.workloads.rules.statefulsets import ordinals, planned_replica, pod_name, set_and_ordinal
 
 SetOf = Callable[[str], StatefulSet | None]
-"""The StatefulSet with that key."""
+"""Returns the StatefulSet with a key, or None."""
 
 
 def planning_set(key: str, set_of: SetOf) -> StatefulSet | None:
-    """The set that would create the pod; None: there is no such set, or it has too few replicas."""
+    """The set that would create the pod; None: it does not exist, or has too few replicas."""
     namespace, _, name = key.rpartition("/")
     parts = set_and_ordinal(name)
     if parts is None:
@@ -29,7 +29,7 @@ def planned_keys(set_: StatefulSet, *, most: int) -> list[str]:
 
 
 def planned_objects(set_: StatefulSet, key: str, claims: Container[str]) -> list[Object]:
-    """The pod and those of its claims that do not exist, with the defaults that they would get."""
+    """The pod and its claims that do not exist, with the defaults that they would get."""
     parts = set_and_ordinal(key.rpartition("/")[2])
     assert parts is not None
     replica = planned_replica(set_, parts[1])

@@ -8,7 +8,7 @@ DIGITS_SHOWN = len("2025-11-16T22:00:00.123")
 
 
 def claim_lines(reasons: Iterable[Data]) -> Iterator[str]:
-    """For reasons that are stored per claim: what each claim lacks on the node that came nearest."""
+    """Reasons that are stored per claim: the failures of each claim on the nearest node."""
     for reason in reasons:
         for claim in reason.get("claims", ()):
             yield f"on {claim['node']}, claim {claim['claim']}"

@@ -1,4 +1,4 @@
-"""The smallest changes that make a pod fit, each tried before it is proposed; what helps if bindings fail."""
+"""The smallest changes that make a pod fit, each tried before it is proposed; and remedies for failed bindings."""
 
 import heapq
 from collections import Counter
@@ -22,23 +22,23 @@ from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt, attempt
 from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
 
-# For some nodes, each reason to refuse the pod is met with one change after another, the smallest first, until
-# the node would accept the pod. The result is then tried on the whole cluster by the same decision that schedules
-# pods: only changes with which the pod finds a node are proposed.
+# For some nodes, changes are added for each reason to refuse the pod, the smallest first, until the node would
+# accept the pod. The result is then tried on the whole cluster by the same decision that schedules pods: only
+# changes with which the pod finds a node are proposed.
 
 MOST_NODES = 8
 MOST_CHANGES = 5
 MOST_LOOKS = 60
-"""Combinations of changes that are tried on one node."""
+"""Maximum number of combinations of changes tried on one node."""
 PER_NODE = 4
-"""Solutions of different shapes that are searched for on one node."""
+"""Maximum number of solutions of different shapes searched for on one node."""
 PER_SHAPE = 6
 MOST_REMEDIES = 5
 ONCE = (ChangeKind.RAISE_CAPACITY, ChangeKind.LOWER_REQUEST)
-"""Changes that are not made twice to one object: the larger one alone would be enough."""
+"""Kinds of changes that are made once per object: the larger change alone would be enough."""
 
 Shape = tuple[str, ...]
-"""What similar changes in different places have in common."""
+"""Identifies similar changes in different places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Remedy:
 def find_remedies(
     index: Index, surroundings: NodeSurroundings, survey: Survey, *, only: str | None = None
 ) -> list[Remedy]:
-    """The index is changed and restored for every trial. With `only`, that node must accept the pod."""
+    """The remedies; every trial changes and restores the index. With `only`, that node must accept the pod."""
     pod, avoid = surroundings.pod, surroundings.avoid
     proposed: dict[frozenset[str], Changes] = {}
     for node in [only] if only is not None else _nodes_to_try(index, surroundings, survey):
@@ -90,21 +90,21 @@ def trial(
     avoid: frozenset[str] = frozenset(),
     only: str | None = None,
 ) -> Attempt:
-    """The decision on the whole cluster, or on one of its nodes, as it would be after the changes."""
+    """The decision on the whole cluster, or on one of its nodes, after the changes."""
     changes = tuple(changes)
     after = changed_pod(pod, changes)
     if after.meta.annotations != pod.meta.annotations:
         avoid = frozenset()
     with _with_changes(index, pod, changes):
         if only is not None:
-            # Only whether the node accepts the pod matters here; finding the nearest volumes would take long.
+            # Only the node's acceptance matters here; finding the nearest volumes would take long.
             terse = replace(index.profile, explains=False)
             return attempt(index.snapshot, after, profile=terse, avoid=avoid, only={only})
         return index.decide(after, avoid=avoid)
 
 
 def _is_least(index: Index, pod: Pod, changes: Changes, *, avoid: frozenset[str], only: str | None) -> bool:
-    """Whether no change can be left out: one node may need more changes than another."""
+    """Whether every change is needed: one node may need more changes than another."""
     for place, change in enumerate(changes if len(changes) > 1 else ()):
         # A later change of the same object is based on this one, and includes it.
         if not change.objects & objects_of(changes[place + 1 :]):
@@ -116,7 +116,7 @@ def _is_least(index: Index, pod: Pod, changes: Changes, *, avoid: frozenset[str]
 
 @contextmanager
 def _with_changes(index: Index, pod: Pod, changes: Changes) -> Iterator[None]:
-    """The index with the changes; the pod itself is not put into it, because the decision is about it."""
+    """The index with the changes, but without the pod itself, which the decision is about."""
     before: dict[tuple[type[Object], str], Object | None] = {}
     puts = [it for change in changes for it in (*change.touched, *change.follows) if not _is_pod(it, pod)]
     drops = [it for change in changes for it in change.removed]
@@ -218,23 +218,23 @@ def _shape(changes: Changes) -> Shape:
     return tuple(sorted(change.shape or change.text for change in changes))
 
 
-# What would help a pod whose bindings keep failing. These remedies are not tried: what failed is outside volsched.
+# Remedies for a pod whose bindings keep failing. They are not tried: the failure is outside volsched.
 #
-# By the rules the nodes fit, so no change to pod or claims is searched for. The remedies say who has to act, and
-# how to find out more.
+# By the rules the nodes fit, so no change of pod or claims is searched for. The remedies name the component that
+# has to act, and the command that shows more.
 
 RETRIED = "the pod is retried automatically"
 _QUOTED = "; it says: "
 
 
 def failure_remedies(snapshot: Snapshot, groups: Iterable[Mapping[str, Any]], untried: list[str]) -> list[str]:
-    """The most likely remedy first, each once."""
+    """The remedies, the most likely first, each once."""
     groups = list(groups)
     texts = [text for group in groups for text in _failure_remedies_for(snapshot, group)]
     failed = ", ".join(dict.fromkeys(group["node"] for group in groups))
     if untried:
         texts.append(f"keep it off {failed}, as with: kubectl cordon {failed.split(', ')[0]}")
-    # What a provisioner said differs from node to node; whom to turn to does not.
+    # A provisioner's message differs from node to node; the remedy does not.
     each: dict[str, str] = {}
     for text in texts:
         each.setdefault(text.partition(_QUOTED)[0], text)

@@ -1,4 +1,4 @@
-"""Remedies for a node that refuses a pod for something other than the volumes of its claims."""
+"""Remedies for a node that refuses a pod for other reasons than the volumes of its claims."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -45,7 +45,7 @@ def _uncordon(scene: RemedyScene) -> Iterator[ClusterChange]:
 
 
 def _tolerate_or_untaint(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """All taints at once: removing one of two is not enough."""
+    """Tolerate or remove all taints at once: one of two is not enough."""
     hard = [it for it in scene.node.taints if it.effect in (NO_SCHEDULE, NO_EXECUTE)]
     untolerated = [it for it in hard if not tolerates(scene.pod.tolerations, it)]
     taints = ", ".join(_taint_text(it) for it in untolerated)
@@ -90,7 +90,7 @@ def _relax_selection(
     if required is not None and (term is None or failing):
         expressions = () if term is None else tuple(it for it in term.match_expressions if it not in failing)
         fields = () if term is None else tuple(it for it in term.match_fields if it not in failing)
-        # The rest of the term is added as an alternative; if nothing of it is left, nothing is required any more.
+        # The rest of the term is added as an alternative; if it is empty, the requirement is dropped.
         remaining = (NodeTerm(expressions, fields),) if expressions or fields else ()
         selector = NodeSelector((*required.node_selector_terms, *remaining)) if remaining else None
         relaxed = replace(relaxed, node_affinity=replace(relaxed.node_affinity, required=selector))
@@ -116,7 +116,7 @@ def _failing(term: NodeTerm, node: Node) -> Iterator[Requirement]:
 
 
 def _labels_wanted(node: Node, wrong: Mapping[str, str], failing: Iterable[Requirement]) -> dict[str, str] | None:
-    """Labels that would help, if they may be set: a node's name and topology must not be changed by a label."""
+    """Labels that would help, if they may be set: a label must not change a node's name or topology."""
     wanted = dict(wrong)
     for part in failing:
         if part.operator == "In" and part.values:
@@ -162,7 +162,7 @@ def _other_pods_there(scene: RemedyScene) -> list[Pod]:
 
 
 def _remove_pods(pods: Iterable[Pod]) -> Iterator[ClusterChange]:
-    """The least important first."""
+    """Remove pods, the least important first."""
     for pod in list(pods)[:PODS_TRIED]:
         text = f"delete pod {pod.key}, or move it off node {pod.node_name}"
         yield ClusterChange(kind=ChangeKind.REMOVE_POD, text=text, removed=(pod,), shape="delete a pod")

@@ -1,4 +1,4 @@
-"""The situation that a remedy is searched for, texts of remedies, and ways to make a volume serve a claim."""
+"""The scene of a search for remedies, texts of remedies, and ways to make a volume serve a claim."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class RemedyScene:
     node: Node
     profile: Profile
     verdict: Verdict | None
-    """None: the pod was refused before any node was considered."""
+    """The node's verdict; None: the pod was refused before any node was checked."""
 
 
 def modes_text(claim: Claim) -> str:
@@ -129,7 +129,7 @@ def _source(siblings: tuple[Volume, ...], handle: str) -> VolumeSource | None:
     return VolumeSource("csi", {"driver": like.text("driver"), "volumeHandle": handle})
 
 
-# Ways to make an existing volume serve a claim: release it from its holder, or let the claim ask for less.
+# Ways to make an existing volume serve a claim: release it from its holder, or lower the claim's request.
 
 GIVEN_UP = ("Released", "Failed")
 RETAIN = "Retain"
@@ -138,7 +138,7 @@ _BY_VOLUME = frozenset({Rule.UNCLAIMED, Rule.PHASE, Rule.SELECTOR})
 
 
 def ways_to_serve(scene: RemedyScene, claim: Claim, near: Near) -> list[ClusterChange] | None:
-    """Ways to make the volume serve the claim; None where there are none."""
+    """Ways to make the volume serve the claim; None if there are none."""
     rules = set(near.rules)
     if not rules or not rules <= _BY_CLAIM | _BY_VOLUME:
         return None
@@ -182,7 +182,7 @@ def _combined(first: ClusterChange, second: ClusterChange) -> ClusterChange:
 
 
 def _free_volume(scene: RemedyScene, volume: Volume) -> ClusterChange | None:
-    """Make the volume available, unless that would lose data that no person has looked at."""
+    """Make the volume available, unless that would lose data that no person has checked."""
     available = free(volume)
     ref = volume.claim_ref
     holder = None if ref is None else scene.snapshot.claim(f"{ref.namespace}/{ref.name}")
@@ -265,7 +265,7 @@ def _dropped_keys(before: LabelSelector, after: LabelSelector) -> str:
 
 
 def _label_volume(claim: Claim, volume: Volume) -> ClusterChange | None:
-    """Give the volume the labels that the claim's selector asks for."""
+    """Give the volume the labels that the claim's selector requires."""
     selector = claim.selector
     if selector is None:
         return None

@@ -1,4 +1,4 @@
-"""Remedies where claims are the problem: volumes on a node, capacity to provision one, missing objects."""
+"""Remedies for problems of claims: volumes on a node, capacity to provision one, missing objects."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,7 +43,7 @@ from volsched.scheduling.rules.pod_claims import (
 from volsched.scheduling.rules.reasons import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
 from volsched.scheduling.rules.status import Rejection, Rule
 
-# Remedies for a claim whose volume cannot be provisioned: there is no capacity, or the class forbids the place.
+# Remedies for a claim whose volume cannot be provisioned: no capacity, or the class excludes the place.
 
 
 def storage_changes(scene: RemedyScene, claim: Claim, rejection: Rejection) -> Iterator[ClusterChange]:
@@ -59,7 +59,7 @@ def _more_room(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
     published = [it for it in every if it.storage_class_name == claim.class_name and covers(it, scene.node)]
     for capacity in published:
         promised = scene.snapshot.reserved.get(capacity.key, 0)
-        # For this claim alone, and for all that the pod requests of the class: the trial shows which is needed.
+        # For this claim alone, and for all of the pod's requests of the class: the trial shows which is needed.
         for wanted in dict.fromkeys((claim.size.value(), _requested_of_class(scene, claim))):
             yield from _raise_capacity(capacity, promised + wanted, claim.size)
         yield from _lower_request(claim, capacity, promised)
@@ -156,7 +156,7 @@ def _quantity(size: int) -> Quantity:
     return Quantity(size * NANO, SuffixFamily.BINARY)
 
 
-# Remedies for a pod that is refused before any node is considered: a claim, class or volume does not exist.
+# Remedies for a pod that is refused before any node is checked: a claim, class or volume does not exist.
 
 FOR_EXAMPLE = parse_quantity("1Gi")
 CLASSES_TRIED = 3
@@ -164,7 +164,7 @@ READ_WRITE_ONCE = "ReadWriteOnce"
 
 
 def pod_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
-    """Changes for the first of the pod's claims that needs some."""
+    """Changes for the first of the pod's claims that needs any."""
     for use in claim_uses(scene.pod):
         changes = list(_claim_changes(scene, use))
         if changes:
@@ -214,7 +214,7 @@ def _create_claim(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]:
 
 
 def _let_wait_for_pod(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
-    """An unbound claim whose class does not make it wait for a pod: only the PV controller binds it."""
+    """Changes for an unbound claim whose class does not delay binding: only the PV controller binds it."""
     class_ = scene.snapshot.classes.get(claim.class_name)
     if claim.class_name and class_ is None:
         created = StorageClass(
@@ -325,7 +325,7 @@ def _claims(scene: RemedyScene) -> list[Claim]:
 
 
 def _reach_bound_volume(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
-    """For a claim that is bound to a volume out of the node's reach."""
+    """Changes for a claim that is bound to a volume out of the node's reach."""
     volume = scene.snapshot.volume(claim.volume_name)
     if may_go_back(scene.snapshot, scene.pod, claim):
         text = (

@@ -1,9 +1,9 @@
-"""A pod of a large store is explained without reading all of it, with the answer that all of it would give.
+"""Explaining a pod of a large store from a sample of its volumes, with the same answer as from the whole store.
 
-Of free volumes that are alike, a few are read: where a decision finds a node, a few of the storage classes that
-the pod requests; where it finds none, a few of every class. Volumes that are bound, with their claims, matter to
-no other pod's decision unless they take attach slots: where no node was found, those are read that an explanation
-may name, the nearest of all and those within reach of the nodes that it judges.
+A few of each group of similar free volumes are read: of the storage classes that the pod requests if a decision
+finds a node, of every class if it finds none. Bound volumes, with their claims, affect no other pod's decision
+unless they take attach slots: if no node was found, those are read that an explanation may name, the nearest of
+all and those within reach of the nodes that it judges.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -43,7 +43,7 @@ from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.profile import Profile
 
 MANY_VOLUMES = 2_000
-"""With fewer volumes than this, all of them are read."""
+"""With fewer volumes than this, all are read."""
 
 
 def explanation_from_sample(
@@ -56,7 +56,7 @@ def explanation_from_sample(
     node: str | None = None,
     namespaces: frozenset[str] | None = None,
 ) -> dict[str, Any] | None:
-    """The answer that `explanation` gives for the whole store; None where it is small enough to read whole."""
+    """The same answer as `explanation` of the whole store; None if the store is small enough to read whole."""
     with database.read() as connection:
         volumes = count_of(connection, "volume")
         if volumes < MANY_VOLUMES or is_small(nodes=count_of(connection, "node"), on_each=volumes):
@@ -74,7 +74,7 @@ def explanation_from_sample(
 
 
 def _claims_that_matter(connection: Connection, objects: Sequence[Object], key: str) -> set[str] | None:
-    """Those of the pod and of what is laid over the store; None where a workload has yet to create the pod."""
+    """The claims of the pod and of objects laid over the store; None if a workload must create the pod first."""
     pods = [it for it in objects if isinstance(it, Pod)]
     if all(it.meta.key != key for it in pods):
         state = state_as_of(connection, f"pod/{key}", position=read_head(connection).position)
@@ -114,7 +114,7 @@ def _sight_without_volumes(
 
 
 def _fits(connection: Connection, sight: Sight, pod: Pod, node: str | None, now: int) -> bool:
-    """Whether the pod fits, with as many volumes as that takes; not tried where a node is asked about."""
+    """Whether the pod fits, with as many volumes as a decision needs; False if the question is about one node."""
     if node is not None or stuck_claims(sight.index.snapshot, pod):
         return False
     claims = _surroundings(sight, pod).unbound_claims()
@@ -171,7 +171,7 @@ def _sizes(claims: Iterable[Claim]) -> list[int]:
 
 
 def _load(connection: Connection, sight: Sight, keys: Iterable[str]) -> None:
-    """Reads these volumes with their claims into the index, except what is laid over or is there already."""
+    """Read these volumes with their claims into the index, except those laid over the store and those read before."""
     assert sight.picture is not None
     known = sight.picture.world.states
     keys = [key for key in keys if f"volume/{key}" not in known]

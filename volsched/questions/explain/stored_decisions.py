@@ -20,7 +20,7 @@ from volsched.scheduling.rules.attempts import FAILED, PLANNED, RUNNERS_UP
 from volsched.scheduling.rules.cycle import EXAMPLES
 
 LOOKED_AT = 500
-"""The latest attempts of a pod that are read: of a pod that failed more often, older ones are left out."""
+"""Maximum number of attempts of a pod that are read, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def attempts_at(connection: Connection, pod: str, *, position: int, uid: str | N
     Without a uid, those of all pods that have had the name.
     """
     ids = latest_attempts(connection, pod, uid=uid, limit=LOOKED_AT)
-    # From their own events, because a row of the view has their present state.
+    # From their own events, because a row of the view has only their present state.
     states = states_as_of(connection, [f"attempt/{it}" for it in ids], position=position)
     attempts = [PodAttempt(it, state) for it in ids if isinstance(state := states[f"attempt/{it}"], AttemptState)]
     return sorted(attempts, key=lambda it: it.state.last_at, reverse=True)
@@ -54,7 +54,7 @@ def attempts_at(connection: Connection, pod: str, *, position: int, uid: str | N
 def last_attempt(
     connection: Connection, attempts: Sequence[PodAttempt], *, position: int
 ) -> dict[str, Any] | None:
-    """The last attempt, and, if it found a node, its binding; None where there was no attempt."""
+    """The last attempt, and, if it found a node, its binding; None if there was no attempt."""
     if not attempts:
         return None
     last, result = attempts[0], attempts[0].state.made
@@ -82,9 +82,9 @@ def last_attempt(
 
 
 def repeated_failures(attempts: Sequence[PodAttempt]) -> dict[str, Any] | None:
-    """Decisions whose bindings failed, by node and message; None unless the last that ended is one of them.
+    """Decisions whose bindings failed, by node and message; None unless the last that ended failed.
 
-    A binding that is under way has not ended, and does not count as a success.
+    A binding in flight has not ended, and does not count as a success.
     """
     ended = [it for it in attempts if it.outcome != PLANNED]
     if not ended or ended[0].outcome != FAILED:
@@ -103,7 +103,7 @@ def repeated_failures(attempts: Sequence[PodAttempt]) -> dict[str, Any] | None:
 
 
 def _group(attempts: Sequence[PodAttempt]) -> dict[str, Any]:
-    """The same failure on the same node, the latest first."""
+    """One item for equal failures on a node, given the latest first."""
     detail = attempts[0].state.made["detail"]
     failure = detail["failure"]
     return {
@@ -122,7 +122,7 @@ def _failed_at(attempt: PodAttempt) -> int:
 
 
 def _binding(connection: Connection, id_: str, position: int) -> dict[str, Any] | None:
-    """A plan and its attempt have one id."""
+    """The attempt's binding: a plan and its attempt have one id."""
     stream = binding_stream(id_)
     state = states_as_of(connection, [stream], position=position)[stream]
     if not isinstance(state, BindingState):
@@ -134,7 +134,7 @@ def _binding(connection: Connection, id_: str, position: int) -> dict[str, Any] 
     }
 
 
-# Why this node and not another: what was stored when the attempt was made.
+# Why this node and not another: the reasons stored with the attempt.
 
 NOTHING_TRIED = 'there was no attempt for pod "{pod}" up to then'
 
@@ -178,7 +178,7 @@ def why_named(connection: Connection, name: str, *, node: str | None = None) -> 
 def why_pod(connection: Connection, pod: str, *, position: int, node: str | None = None) -> Item | None:
     """The last attempt for a pod up to a position, with the failures if it kept failing; None: there was none.
 
-    Where several pods have had the name, it is about the last of them.
+    If several pods have had the name, it is about the last of them.
     """
     attempts = attempts_at(connection, pod, position=position)
     if not attempts:
@@ -189,7 +189,7 @@ def why_pod(connection: Connection, pod: str, *, position: int, node: str | None
 
 
 def verdict(item: Item, node: str) -> str:
-    """What the attempt says of a node. It stores each reason with the number of nodes and the names of a few."""
+    """The attempt's verdict on a node. It stores each reason with the number of nodes and the names of a few."""
     if node == item["node"]:
         chosen = f"{node} was chosen with score {item['score']}"
         return f"{chosen}, and its binding failed: {item['message']}" if item.get("failure") else chosen

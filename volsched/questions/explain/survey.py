@@ -1,4 +1,4 @@
-"""One decision, surveyed for people: where the pod goes, which nodes refuse it, and which volumes come nearest."""
+"""The survey of one decision for people: the chosen node, the nodes that refuse the pod, the nearest volumes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +18,10 @@ from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import Rule, Status
 
-# What a pod finds on one node of many: the nearest volumes within reach, and little else.
+# The surroundings of a pod on one node of many: the nearest volumes within reach, and little else.
 #
-# An explanation checks every rule for every volume. With tens of thousands of volumes, only those are checked that
-# a reader would want to know of.
+# An explanation checks every rule for every volume. With tens of thousands of volumes, only those of interest to
+# a reader are checked.
 
 NEAR_ON_NODE = 20
 NEAR_ANYWHERE = 3
@@ -30,17 +30,17 @@ NO_TERMS = PodAffinity()
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A volume, and every rule by which it cannot serve a claim."""
+    """A volume, and every rule that it fails for a claim."""
 
     volume: Volume
     rules: tuple[Rule, ...]
 
 
 def nearest(search: Search, volumes: Iterable[Volume], most: int) -> list[Near]:
-    """The volumes that fail the fewest rules, and of these the closest in size, first."""
+    """The nearest volumes: those that fail the fewest rules first, then those closest in size."""
     claim = search.claim
     if claim.selector is not None and label_selector_problem(claim.selector) is not None:
-        # A selector that cannot be read matches nothing; the other rules can still be checked.
+        # An unreadable selector matches nothing; the other rules can still be checked.
         search = replace(search, claim=replace(claim, selector=None))
     near = [Near(volume, tuple(failed_rules(search, volume))) for volume in volumes]
     near.sort(key=lambda it: (len(it.rules), abs(it.volume.size.nano - claim.size.nano), it.volume.name))
@@ -48,7 +48,7 @@ def nearest(search: Search, volumes: Iterable[Volume], most: int) -> list[Near]:
 
 
 def covers(capacity: StorageCapacity, node: Node) -> bool:
-    """Whether the capacity object is about volumes that can be created where the node is."""
+    """Whether the capacity object covers the node."""
     topology = capacity.node_topology
     sound = topology is not None and label_selector_problem(topology) is None
     return sound and topology is not None and label_selector_matches(topology, node.labels)
@@ -56,7 +56,7 @@ def covers(capacity: StorageCapacity, node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _InReach:
-    """What a node reaches: groups of volumes, and the capacity objects that cover it."""
+    """The groups of volumes that a node reaches, and the capacity objects that cover it."""
 
     groups: tuple[int, ...]
     capacities: list[str]
@@ -64,15 +64,15 @@ class _InReach:
 
 @dataclass(frozen=True, slots=True)
 class _PodPlaces:
-    """The pods of a snapshot by what makes them matter: with tens of thousands, no rule should walk over all."""
+    """A snapshot's pods, indexed by the ways in which they matter: rules must not scan tens of thousands."""
 
     order: Mapping[str, int]
-    """Rules name the first pod that they meet: a part keeps the order of the whole."""
+    """Pod → its place in the snapshot: rules name the first pod that they find, so a part keeps the order."""
     on_node: Mapping[str, list[str]]
     using: Mapping[str, list[str]]
     """Claim → the pods that use it."""
     everywhere: tuple[str, ...]
-    """Those without a node, and those whose own affinity may refuse a pod on any node."""
+    """Pods without a node, and pods whose own affinity may refuse a pod on any node."""
 
     @classmethod
     def of(cls, pods: Mapping[str, Pod]) -> "_PodPlaces":
@@ -89,14 +89,14 @@ class _PodPlaces:
         return cls(order, on_node, using, tuple(everywhere))
 
     def near(self, node: str, claims: Iterable[str]) -> list[str]:
-        """Those that matter to a pod on the node, where these claims do."""
+        """The pods that matter to a decision about the node and these claims."""
         keys = {*self.everywhere, *self.on_node.get(node, ())}
         keys.update(key for claim in claims for key in self.using.get(claim, ()))
         return sorted(keys, key=self.order.__getitem__)
 
 
 def _has_terms(pod: Pod) -> bool:
-    """Whether pods on other nodes may matter to it, and it to pods there."""
+    """Whether the pod has affinity terms, so that it and pods on other nodes may matter to each other."""
     return pod.pod_affinity != NO_TERMS or pod.pod_anti_affinity != NO_TERMS
 
 
@@ -110,17 +110,17 @@ class NodeSurroundings:
     avoid: frozenset[str] = frozenset()
     demerits: Demerits = NO_DEMERITS
     left_out: int = 0
-    """How many volumes were not read; others in the snapshot represent them."""
+    """Number of volumes that were not read; others in the snapshot represent them."""
     _pod_places: _PodPlaces | None = None
     _groups: list[list[Volume]] | None = None
-    """Volumes that are reached from the same nodes. Grouped on first use: a pod that fits needs no groups."""
+    """Groups of volumes reached from the same nodes. Computed on first use: a pod that fits needs no groups."""
     _anywhere: dict[str, list[Near]] = field(default_factory=dict)
     _in_reach_of: dict[str, _InReach] = field(default_factory=dict)
     _choices: dict[tuple[tuple[int, ...], str], list[str]] = field(default_factory=dict)
-    """By what is within reach: thousands of nodes of a zone reach the same volumes."""
+    """A cache by the groups within reach: thousands of nodes of a zone reach the same volumes."""
 
     def claims(self) -> list[Claim]:
-        """The pod's claims, those that there are."""
+        """The pod's claims that exist."""
         claims = (self.snapshot.claim(key) for key in dict.fromkeys(use.key for use in claim_uses(self.pod)))
         return [claim for claim in claims if claim is not None]
 
@@ -131,7 +131,7 @@ class NodeSurroundings:
     def nearest_anywhere(self, claim: Claim) -> list[Near]:
         """The volumes nearest to the claim, on any node."""
         if claim.key not in self._anywhere:
-            # As the pod's claim is in the snapshot, whatever changes are tried on it.
+            # The claim as in the snapshot, without the changes that are tried on it.
             stored = next((it for it in self.unbound_claims() if it.key == claim.key), None)
             volumes = self.snapshot.stored_volumes.values()
             self._anywhere[claim.key] = (
@@ -181,7 +181,7 @@ class NodeSurroundings:
         )
 
     def _pods_near(self, node: Node, claims: Sequence[Claim], volumes: Iterable[str]) -> Mapping[str, Pod]:
-        """Those on the node, those that look at others, and the users of claims that a remedy may speak of."""
+        """The pods on the node, those with affinity terms, and the users of claims that a remedy may name."""
         if self._pod_places is None:
             self._pod_places = _PodPlaces.of(self.snapshot.pods)
         refs = (self.snapshot.stored_volumes[name].claim_ref for name in volumes)
@@ -205,13 +205,13 @@ class NodeSurroundings:
         return self._groups
 
     def _volumes_for(self, node: Node, within: tuple[int, ...], claim: Claim) -> list[str]:
-        """The volumes worth checking for the claim, where these groups of volumes are within reach."""
+        """The volumes worth checking for the claim if these groups of volumes are within reach."""
         key = within, f"{claim.key} {claim.class_name} {claim.size} {claim.access_modes} {claim.selector}"
         if key not in self._choices:
             volumes = [volume for place in within for volume in self._volume_groups()[place]]
             search = Search(claim=claim, node=node, enforce_match_fields=self.profile.enforce_match_fields)
             near = [*nearest(search, volumes, NEAR_ON_NODE), *self.nearest_anywhere(claim)]
-            # Where volumes name the claim, only those may serve it.
+            # If volumes name the claim, only those may serve it.
             naming = (it.name for it in self.snapshot.stored_volumes.values() if is_bound_to(it, claim))
             self._choices[key] = [*(it.volume.name for it in near), *naming]
         return self._choices[key]
@@ -221,12 +221,12 @@ class NodeSurroundings:
 
 
 # On a small cluster every node is judged with all its reasons. On a large one the index decides and counts, and
-# only some nodes of every kind are judged to say why: those where a volume comes near, and some of the others.
+# only some nodes of every kind are judged for their reasons: those with near volumes, and some of the others.
 
 SMALL = 40_000
 """Nodes times objects checked on each, up to which every node is judged with all its reasons."""
 SAMPLED = 24
-"""Of many nodes, how many are judged besides those where a volume comes near."""
+"""Number of nodes judged, of many, besides those with near volumes."""
 PER_REASON = 3
 
 
@@ -252,7 +252,7 @@ class Survey:
         return self.attempt.chosen is not None
 
     def refusals(self) -> list[RefusalGroup]:
-        """The largest group first: it most likely has what the reader looks for."""
+        """The refusals, the largest group first: it is most likely the interesting one."""
         groups: dict[Status, list[Verdict]] = {status: [] for status in self.attempt.refused}
         for verdict in self.verdicts:
             if not verdict.status.passed:

@@ -1,7 +1,7 @@
-"""Which volumes an explanation has to read: of volumes that differ only in their names, a few are enough.
+"""The volumes that an explanation has to read: of volumes that differ only in their names, a few are enough.
 
-Rules, scores and remedies look at a volume's size, its name (to break ties) and the rest of its manifest. Of
-volumes that are alike in size and rest, no more are needed than a decision may take, or an explanation may name.
+Rules, scores and remedies read a volume's size, its name (to break ties) and the rest of its manifest. Of volumes
+with equal size and rest, only as many are needed as a decision may take, or an explanation may name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from volsched.questions.explain.survey import NEAR_ANYWHERE, NEAR_ON_NODE
 Affinity = str | None
 """Of a volume, as its manifest has it: equal ones are reached from the same nodes."""
 Stack = list[VolumeOutline]
-"""Volumes of one size and one rest."""
+"""Volumes with equal size and rest."""
 
 
 def nearest_anywhere(outlines: Iterable[VolumeOutline], *, sizes: Sequence[int]) -> Iterator[str]:
@@ -52,8 +52,8 @@ def for_remedies(
 def for_decision(outlines: Iterable[VolumeOutline], *, sizes: Sequence[int]) -> Iterator[str]:
     """The names of enough volumes to decide about claims of these sizes, given those of their classes.
 
-    A claim takes the smallest volume that fits. Of volumes that differ only in size and name, each claim therefore
-    takes one of the first few from its own size on: of as many as there are claims.
+    A claim takes the smallest volume that fits. So, of volumes that differ only in size and name, each claim takes
+    one of the first few from its own size on: of as many as there are claims.
     """
     claims = len(sizes)
     for stacks in _stacks(outlines, by_place=True).values():
@@ -63,29 +63,29 @@ def for_decision(outlines: Iterable[VolumeOutline], *, sizes: Sequence[int]) -> 
 
 
 def _closest(stacks: Sequence[Stack], size: int, most: int) -> Iterator[Stack]:
-    """Those that hold the next smaller and the next larger volumes, so many of each."""
+    """The stacks with the next smaller and the next larger volumes, at least `most` of each."""
     yield from _at_least(stacks, size, most)
     known = sorted((it for it in stacks if it[0].size is not None and it[0].size <= size), key=_size, reverse=True)
     yield from _until(most, known, size)
 
 
 def _at_least(stacks: Sequence[Stack], size: int, most: int) -> Iterator[Stack]:
-    """Those that hold the smallest volumes of at least this size, so many; an unreadable size is for the rules to
-    judge."""
+    """The stacks with the smallest volumes of at least this size, `most` of them; and unreadable sizes, which the
+    rules judge."""
     yield from (it for it in stacks if it[0].size is None)
     known = sorted((it for it in stacks if it[0].size is not None and it[0].size >= size), key=_size)
     yield from _until(most, known, size)
 
 
 def _until(most: int, stacks: Iterable[Stack], size: int) -> Iterator[Stack]:
-    """As many as hold so many volumes for certain, and all others of the size of the last."""
+    """The first stacks that certainly have `most` volumes, and all others of the last one's size."""
     certain, last = 0, None
     for stack in stacks:
         if certain >= most and stack[0].size != last:
             return
         yield stack
         last = stack[0].size
-        # Sizes here are rounded up: what just equals the claim may be smaller by part of a byte.
+        # Sizes here are rounded up: a volume of equal size may be smaller than the claim by a fraction of a byte.
         certain += len(stack) if last != size else 0
 
 

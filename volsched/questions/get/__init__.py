@@ -1,1 +1,1 @@
-"""What `get` and `describe` show: documents, columns, near names."""
+"""The data of `get` and `describe`: documents, columns, similar names."""

@@ -1,6 +1,6 @@
-"""The columns of `get`, by kind: those of kubectl, and with `wide` those that only volsched can fill.
+"""The columns of `get`, by kind: those of kubectl, and with `wide` those that only volsched has.
 
-Pure: a column is a function of the stored object and of the time at which it is shown.
+Pure: a column is a function of the stored object and of the time of display.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ def _ref(ref: Manifest) -> str:
 
 
 def _of_bound_claim(field: str, cell: Callable[[Any], str]) -> Callable[[Item], str]:
-    """As in kubectl: what the volume has, and nothing before there is a volume."""
+    """A cell of the claim's volume, as in kubectl; empty if there is no volume."""
     return lambda item: cell(status(item.manifest).get(field)) if spec(item.manifest).get("volumeName") else ""
 
 
@@ -163,7 +163,7 @@ STORAGE_COLUMNS: Mapping[str, tuple[Column, ...]] = {
 }
 
 
-# kubectl's columns of kinds that are only stored.
+# kubectl's columns for kinds that are only stored.
 
 
 def _controller(item: Item) -> str:
@@ -286,7 +286,7 @@ def _about(item: Item) -> str:
 
 
 def _since(field: str) -> Callable[[Item], str]:
-    """Events written as `events.k8s.io` have only one time, in another field."""
+    """The age since a field; events written as `events.k8s.io` have only one time, in another field."""
     return lambda item: age(
         parse_rfc3339(str(item.manifest.get(field) or item.manifest.get("eventTime"))), item.now
     )
@@ -347,7 +347,7 @@ WORKLOAD_COLUMNS: Mapping[str, tuple[Column, ...]] = {
 
 @cache
 def columns_of(noun: str, *, wide: bool) -> tuple[Column, ...]:
-    # Kinds that are served but never stored have a name and an age, like all others.
+    # Kinds that are served but never stored have a name and an age, like all kinds.
     return tuple(column for column in COLUMNS.get(noun, (NAME, AGE)) if wide or not column.wide)
 
 

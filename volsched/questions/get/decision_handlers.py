@@ -1,4 +1,4 @@
-"""The handlers for bindings and attempts: pages in order of time, single ones, and the steps of a binding."""
+"""The handlers for bindings and attempts: pages in time order, single ones, and the steps of a binding."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -21,7 +21,7 @@ T = TypeVar("T", BindingState, AttemptState)
 
 
 class DecisionPage(NamedTuple, Generic[T]):
-    """The decisions of one page, and where the next page begins."""
+    """The decisions of one page, and the token of the next page."""
 
     rows: list[tuple[str, T]]
     head: int
@@ -42,7 +42,7 @@ def attempts(context: QuestionContext, parameters: AttemptList) -> ObjectsAnswer
 def binding_page(
     context: QuestionContext, parameters: ReservationList, **exact: str | None
 ) -> DecisionPage[BindingState]:
-    """`exact`: values that columns must have; None allows any."""
+    """A page of bindings. `exact`: values that columns must have; None allows any."""
     return _page(context, parameters, bindings_page, lambda it: it.planned_at, exact)
 
 
@@ -76,7 +76,7 @@ def _page(
     time_of: Callable[[T], int],
     exact: Mapping[str, str | None],
 ) -> DecisionPage[T]:
-    """One decision more than fits a page is read, to know whether there is a next page."""
+    """A page of decisions. One more than fits a page is read, to know whether there is a next page."""
     with context.database.read() as connection:
         head = read_head(connection).position
         decisions = read(

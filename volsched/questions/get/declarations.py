@@ -1,4 +1,4 @@
-"""Objects as they are or were, and lists of bindings, attempts, effects and reservations."""
+"""The declarations of questions for present and past objects, bindings, attempts, effects and reservations."""
 
 from volsched.questions.registry import Question, Route
 

@@ -1,4 +1,4 @@
-"""All that is known of one object, as data, and a summary of all pods."""
+"""All data about one object, and a summary of all pods."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -32,7 +32,7 @@ from volsched.scheduling.rules.attempts import COMPONENT as SCHEDULER
 from volsched.scheduling.rules.attempts import SCHEDULED, scheduled_message, scheduled_stream
 from volsched.scheduling.rules.pod_claims import claim_uses
 
-# `describe` prints this; programs read it as JSON. It has the same form for now and for any position.
+# `describe` prints this; programs read it as JSON. It has the same form for the present and for any position.
 
 CONCERNED: Mapping[str, Concerned] = {"pod": "pod", "claim": "claim", "volume": "volume", "node": "node"}
 """Nouns that bindings are about."""
@@ -58,7 +58,7 @@ def description(view: StoreView, named: Named, key: str, state: State) -> Descri
 
 
 def steps_of(view: StoreView, binding: str) -> list[dict[str, Any]]:
-    """Everything that was done for a binding, over all streams."""
+    """All events of a binding, over all streams."""
     return [
         {"position": it.position, "at": rfc3339(it.at), "stream": it.stream, "type": it.type, "by": it.actor}
         for it in view.steps_of(binding)
@@ -122,7 +122,7 @@ def _claims(view: StoreView, manifest: Manifest, rv: int) -> Iterator[dict[str, 
 
 
 def _assumption(view: StoreView, state: ObjectState) -> dict[str, Any] | None:
-    """What an open binding has laid over the object; once the binding has ended, it no longer counts."""
+    """The assumption of an open binding over the object; None once the binding has ended."""
     assumed = state.assumed
     binding = None if assumed is None else view.one(BINDING, assumed.binding)
     if assumed is None or not isinstance(binding, BindingState) or not binding.open:
@@ -140,7 +140,7 @@ def _is_about(notice: Manifest, own_uid: str) -> bool:
 
 
 def _event(notice: Manifest) -> dict[str, Any]:
-    """Reads both forms of an event; that of `events.k8s.io` has one time, a series and a reporter."""
+    """An event, read from either form; that of `events.k8s.io` has one time, a series and a reporter."""
     series, at = notice.get("series") or {}, notice.get("eventTime") or ""
     return {
         "type": notice.get("type", ""),

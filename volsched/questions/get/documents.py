@@ -124,7 +124,7 @@ class Column:
     value: Callable[[Item], str]
     wide: bool = False
     ages: bool = False
-    """Whether it depends on the time at which it is shown."""
+    """Whether the column depends on the time of display."""
 
 
 def namespace_of(key: str, state: State) -> str:
@@ -137,7 +137,7 @@ def namespace_of(key: str, state: State) -> str:
 
 
 def age(since: int | None, now: int) -> str:
-    """As kubectl rounds it: 42s, 5m30s, 3h20m, 2d4h, 45d."""
+    """An age rounded as by kubectl: 42s, 5m30s, 3h20m, 2d4h, 45d."""
     if since is None:
         return UNKNOWN
     seconds = max(now - since, 0) // SECOND

@@ -1,4 +1,4 @@
-"""Effects as objects with columns: work that waits, is under way or was given up."""
+"""Effects as objects with columns: work that is queued, in flight or parked."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -56,7 +56,7 @@ def effect_name(key: str) -> str:
 
 
 def effects_named(database: Database, name: str) -> Iterator[QueuedEffect]:
-    """The effects of that name: none, or one."""
+    """The effect of that name, if it exists."""
     after: str | None = None
     while chunk := list_effects(database, limit=CHUNK, after=after):
         yield from (it for it in chunk if effect_name(it.key) == name)

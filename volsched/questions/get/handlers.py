@@ -1,4 +1,4 @@
-"""The handlers for objects as they are or were: all of a kind, or one."""
+"""The handlers for present and past objects: all of a kind, or one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def view_as_of(context: QuestionContext, as_of: str | None) -> Iterator[tuple[St
             yield view, context.now
         return
     database = context.database
-    # The past is read from the log with SQLAlchemy, which the present does not need.
+    # Only the past is read from the log, with SQLAlchemy.
     from volsched.questions.history.moments import view_in
 
     with database.read() as connection:

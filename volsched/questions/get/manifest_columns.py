@@ -1,4 +1,4 @@
-"""Columns that are read from documents: effects and reservations are no objects of the log."""
+"""Columns read from documents: effects and reservations are not objects of the log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

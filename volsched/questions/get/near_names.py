@@ -1,4 +1,4 @@
-"""The answer for a name that has no object: when it was deleted, or which names are close."""
+"""The answer for a name without an object: the time of its deletion, or similar names."""
 
 import difflib
 from typing import TYPE_CHECKING
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 SUGGESTED = 3
 SHORTEST_START = 4
-"""Characters of an id from which on it may be abbreviated."""
+"""The shortest abbreviation of an id, in characters."""
 
 
 def not_found(view: StoreView, named: Named, key: str, *, within: str | None = None) -> str:
-    """The message that there is no such object, with a suggestion: similar names, a namespace, an earlier time.
+    """The message that an object does not exist, with a suggestion: similar names, a namespace, an earlier time.
 
     `within` is the only namespace whose names may be shown.
     """
@@ -55,7 +55,7 @@ def full_id(view: StoreView, named: Named, key: str) -> str:
 
 
 def log_beginning(view: StoreView) -> str | None:
-    """When the first event was written, if the view is of the past."""
+    """When the first event was written; None if the view is of the present."""
     connection = getattr(view, "connection", None)
     if connection is None:
         # The present is read without SQLAlchemy, and is never before the beginning.
@@ -67,7 +67,7 @@ def log_beginning(view: StoreView) -> str | None:
 
 
 def unknown_message(connection: "Connection", named: Named, key: str, *, within: str | None = None) -> str | None:
-    """The message for an object that never existed; None where it did: a deleted object has a history."""
+    """The message for an object that never existed; None if it did: a deleted object has a history."""
     from volsched.log.reads.as_of import view_at_head
 
     view = view_at_head(connection)

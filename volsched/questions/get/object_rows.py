@@ -1,4 +1,4 @@
-"""Rows with columns, as questions answer with them: printed by a command, sent as a list or a Table."""
+"""The rows with columns of an answer: printed by a command, or sent by the API as a list or a Table."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class ColumnHead(Protocol):
 
     @property
     def wide(self) -> bool:
-        """Shown only with `-o wide`."""
+        """Whether the column is shown only with `-o wide`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectRow:
-    """One row, from any source: its cells and its manifest are only made when they are needed."""
+    """One row, from any source: its cells and its manifest are computed on demand."""
 
     key: str
     name: str
@@ -33,7 +33,7 @@ class ObjectRow:
     """The cells of all columns, including the wide ones."""
     manifest: Callable[[], dict[str, Any]]
     narrow: Callable[[], list[str]] | None = None
-    """The cells of the columns that are not wide, where they can be made without the others."""
+    """The cells of the columns that are not wide, if they can be computed without the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class ObjectsAnswer:
     kind: str = ""
     """One of volsched's own kinds, such as `Binding`; empty: Kubernetes' kinds."""
     after: str | None = None
-    """Where the next page begins; None: this is the last page."""
+    """The token of the next page; None: this is the last page."""
     begins: str | None = None
-    """When the log begins, where the time that was asked about is before that."""
+    """When the log begins, if the requested time is before that."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class ObjectsAnswer:
 def state_rows(
     noun: str, states: Iterable[tuple[str, State]], *, now: int, view: "StoreView | None" = None
 ) -> list[ObjectRow]:
-    """`now` is what ages are counted to; `view` finds the bindings whose assumptions lie over objects."""
+    """The rows of states. Ages are counted to `now`; `view` finds the bindings with assumptions over objects."""
     return [state_row(noun, key, state, now=now, view=view) for key, state in states]
 
 

@@ -1,4 +1,4 @@
-"""Parameters of the questions for objects of any kind, as they are or were. `volsched get` loads no others."""
+"""Parameters of the questions for present and past objects of any kind. `volsched get` loads no others."""
 
 from typing import Annotated
 

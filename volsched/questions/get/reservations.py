@@ -1,4 +1,4 @@
-"""Reservations as objects with columns: what is reserved for a pod, and until when."""
+"""Reservations as objects with columns: the node and volumes held for a pod, and until when."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def reservations(context: QuestionContext, parameters: ReservationList) -> ObjectsAnswer:
-    """The reservations that are held now: a confirmed one is a binding, and an ended one is history."""
+    """The reservations held now: a confirmed one is a binding, and an ended one is history."""
     page = binding_page(context, parameters, state=Phase.RESERVED)
     return answer_of(page.rows, head=page.head, now=context.now, after=page.after)
 
@@ -55,7 +55,7 @@ def single_reservation(context: QuestionContext, parameters: NamedParameters) ->
 
 
 def reservation_in(connection: Connection, name: str, namespace: str | None) -> BindingState:
-    """MissingError where it does not exist, or its pod is in another namespace."""
+    """The reservation; MissingError if it does not exist, or its pod is in another namespace."""
     try:
         state = reservation(connection, name)
     except UnknownReservationError:

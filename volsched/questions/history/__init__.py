@@ -1,1 +1,1 @@
-"""The history of an object: events as text, causes, times, whom a volume served, differences between two times."""
+"""The history of an object: events as text, causes, times, a volume's claims, differences between two times."""

@@ -1,4 +1,4 @@
-"""The timeline of one object, and how the store differs between two moments."""
+"""The declarations of `history` and `diff`: one object's events, and differences between two moments."""
 
 from volsched.questions.registry import Question, Route
 

@@ -1,4 +1,4 @@
-"""An event in a few words: what it changed, as its merge patch says, and why."""
+"""An event as a short text: the changes of its merge patch, and the reason."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,14 +17,14 @@ PARTS_SHOWN = 6
 LONGEST_VALUE = 60
 LONGEST_MESSAGE = 200
 REFERENCES = frozenset({"claimRef", "involvedObject"})
-"""Fields of a manifest that refer to an object: its name is shown."""
+"""Fields of a manifest that refer to an object, shown as its name."""
 OWNERS = "metadata.managedFields"
-"""Who owns which field: bookkeeping of server-side apply, which is no change of the object."""
+"""Owners of fields: bookkeeping of server-side apply, not a change of the object."""
 SHORTER = {"metadata.annotations": "annotation ", "metadata.labels": "label "}
 
 
 def words_of(event: Event) -> str:
-    """What happened; an event that only a later program knows is shown by its type alone."""
+    """The event as text; one that only a later program knows is shown by its type alone."""
     entry = CATALOGUE.get(event.type)
     if entry is None or event.schema > entry.schema:
         return event.type
@@ -62,7 +62,7 @@ def patch_words(patch: Data) -> str:
 
 
 def change_words(before: ObjectState | None, after: ObjectState | None, patch: Data) -> str:
-    """What happened to an object between two moments."""
+    """The changes of an object between two moments, as text."""
     if after is None or after.manifest is None:
         return "deleted"
     return patch_words(patch) if before is not None and before.manifest is not None else "created"

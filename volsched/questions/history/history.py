@@ -62,7 +62,7 @@ def with_gaps(connection: Connection, answer: Answer, kind: str, within: Window)
 
 
 def changes(connection: Connection, stream: str, within: Window, *, after: str | None, limit: int) -> Answer:
-    """Who changed an object, and with which command: its history without assumptions, which change nothing."""
+    """The changes of an object with actors and commands: its history without assumptions."""
     answer = history(connection, stream, within, after=after, limit=limit)
     items = [_with_command(item) for item in answer.items if not item["type"].endswith(("Assumed", "Freed"))]
     return Answer(items=items, after=answer.after)
@@ -71,16 +71,16 @@ def changes(connection: Connection, stream: str, within: Window, *, after: str |
 def binding_history(
     connection: Connection, binding: str, within: Window, *, after: str | None, limit: int
 ) -> Answer:
-    """Everything that was done for a binding, over all streams."""
+    """All events of a binding, over all streams."""
     events = binding_page(connection, binding, within, after=number_in(after), limit=limit + 1)
     if not events and after is None and not binding_page(connection, binding, EVERYTHING, limit=1):
-        # An attempt that found no node has no binding, only its own events.
+        # An attempt without a node has no binding, only its own events.
         events = [it for it in _attempt_events(connection, binding) if within.first <= it.position <= within.last]
     return event_page(connection, events, limit)
 
 
 def interventions(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
-    """What people did with the command line and over HTTP, the latest first."""
+    """The actions of people on the command line and over HTTP, the latest first."""
     before = None if after is None else number_in(after)
     answer = event_page(connection, by_hand(connection, within, before=before, limit=limit + 1), limit)
     return Answer(items=[_with_command(item) for item in answer.items], after=answer.after)
@@ -146,10 +146,10 @@ def _with_command(item: Item) -> Item:
     return {**item, "who": rest[1] if len(rest) > 1 else None, "command": rest[0] if rest else None}
 
 
-# How the store differs between two positions: every object that was created, changed or deleted in between.
+# The difference between two positions: every object that was created, changed or deleted in between.
 
 QUIET = frozenset({"notice"})
-"""Nouns that are left out unless they are asked for."""
+"""Nouns that are left out unless they are requested."""
 
 
 def world_diff(
@@ -157,8 +157,8 @@ def world_diff(
 ) -> Answer:
     """The objects that differ between the position before the window and its end, by their first change in it.
 
-    A page examines a limited number of events, and what was changed back is left out: it may be short, or even
-    empty, although more follow.
+    A page examines a limited number of events, and objects that were changed back are left out: it may be short,
+    or even empty, although more follow.
     """
     nouns = frozenset({noun}) if noun is not None else KIND_OF_NOUN.keys() - QUIET
     firsts, examined = first_changes(connection, within, nouns=nouns, after=number_in(after), limit=limit)
@@ -192,7 +192,7 @@ def _difference_item(first: Event, before: ObjectState | None, after: ObjectStat
 
 
 def _is_empty(patch: Mapping[str, Any]) -> bool:
-    """An empty map is no difference: removing the last annotation leaves one behind."""
+    """Whether a patch is no difference: removing the last annotation leaves an empty map behind."""
     return all(isinstance(value, dict) and _is_empty(value) for value in patch.values())
 
 
@@ -223,7 +223,7 @@ def causation(connection: Connection, position: int, *, limit: int) -> Answer:
 
 
 def causes_of_binding(connection: Connection, binding: str, *, limit: int) -> Answer:
-    """Everything that was done for a binding, each event below its cause."""
+    """All events of a binding, each below its cause."""
     page = binding_page(connection, binding, EVERYTHING, limit=limit + 1)
     events = page[:limit] or _attempt_events(connection, binding)
     positions = {it.position for it in events}
@@ -237,7 +237,7 @@ def causes_of_binding(connection: Connection, binding: str, *, limit: int) -> An
 
 
 def _attempt_events(connection: Connection, id_: str) -> list[Event]:
-    """The events of an attempt that led to no binding; a binding has the id of its attempt."""
+    """The events of an attempt without a binding; a binding has the id of its attempt."""
     events = list(read_stream(connection, f"{ATTEMPT}/{id_}"))
     if not events:
         raise UnknownError(f'there is no binding "{id_}"; see volsched audit node NODE, or in-flight')
@@ -245,7 +245,7 @@ def _attempt_events(connection: Connection, id_: str) -> list[Event]:
 
 
 def _causes(connection: Connection, event: Event, limit: int) -> list[Event]:
-    """The causes of an event, the first one first; the chain ends where events were archived."""
+    """The causes of an event, the first one first; archived events end the chain."""
     causes: list[Event] = []
     while event.cause is not None and len(causes) < limit:
         cause = events_at(connection, {event.cause}).get(event.cause)
@@ -257,7 +257,7 @@ def _causes(connection: Connection, event: Event, limit: int) -> list[Event]:
 
 
 def _consequences(connection: Connection, event: Event, limit: int) -> dict[int, list[Event]]:
-    """Position → the events that the event there caused directly, generation by generation."""
+    """Position → the events directly caused by the event there, generation by generation."""
     children_of: dict[int, list[Event]] = {}
     generation, count = [event.position], 0
     while generation and count < limit:
@@ -299,7 +299,7 @@ def timeline(context: QuestionContext, parameters: Timeline) -> Answer:
 def diff(context: QuestionContext, parameters: Diff) -> Answer:
     named = None if parameters.kind is None else kind_called(parameters.kind)
     if named is not None and not named.is_object:
-        raise MomentError(f"{named.plural} are no objects; see: volsched audit --help")
+        raise MomentError(f"{named.plural} are not objects; see: volsched audit --help")
     with context.database.read() as connection:
         first = position_of(connection, parameters.begin, now=context.now)
         last = position_of(connection, parameters.end, now=context.now)
@@ -312,6 +312,6 @@ def diff(context: QuestionContext, parameters: Diff) -> Answer:
         noun = None if named is None else named.noun
         page = world_diff(connection, within, noun=noun, after=parameters.after, limit=parameters.limit)
         while not page.items and page.after is not None:
-            # A page examines a few thousand events; where none of them makes a difference, it is empty.
+            # A page examines a few thousand events; if none of them makes a difference, it is empty.
             page = world_diff(connection, within, noun=noun, after=page.after, limit=parameters.limit)
         return page

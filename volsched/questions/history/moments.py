@@ -1,5 +1,5 @@
-"""Times and positions of the log as people write them: `1234`, `2025-11-16T22:00:00Z`, `1h30m` for as long ago,
-`2 hours ago`, `yesterday 14:00`, `last tuesday`."""
+"""Parser of times and positions of the log: `1234`, `2025-11-16T22:00:00Z`, `1h30m` (ago), `2 hours ago`,
+`yesterday 14:00`, `last tuesday`."""
 
 import re
 from datetime import UTC, datetime, time, timedelta, tzinfo
@@ -27,28 +27,28 @@ _DAY = re.compile(
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_NUMBER = 18
-"""Digits of a position, at most."""
+"""Maximum number of digits of a position."""
 
 
 def read_duration(text: str) -> int | None:
-    """Microseconds of `90s`, `15m`, `2h`, `1h30m`, `7d`, `4w`; None where the text is no length of time."""
+    """Microseconds of `90s`, `15m`, `2h`, `1h30m`, `7d`, `4w`; None if the text is not a duration."""
     if _DURATION.fullmatch(text) is None:
         return None
     return sum(int(count) * UNITS[unit] for count, unit in _PART.findall(text)) * SECOND
 
 
 def duration_of(text: str) -> int:
-    """As `read_duration`; MomentError where the text is no length of time."""
+    """The same as `read_duration`; MomentError if the text is not a duration."""
     length = read_duration(text)
     if length is None:
         raise MomentError(
-            f'"{text[:80]}" is no length of time; write a number and s, m, h, d or w, such as 7d or 1h30m'
+            f'"{text[:80]}" is not a duration; write a number and s, m, h, d or w, such as 7d or 1h30m'
         )
     return length
 
 
 def time_of(text: str, *, now: int, zone: tzinfo | None = UTC) -> int:
-    """Microseconds since 1970; a time without a zone is in `zone`, or, where that is None, in the machine's."""
+    """Microseconds since 1970; a time without a zone is in `zone`, or, if that is None, in the machine's."""
     ago = read_duration(text.removesuffix(" ago"))
     if ago is not None:
         return now - ago
@@ -62,7 +62,7 @@ def time_of(text: str, *, now: int, zone: tzinfo | None = UTC) -> int:
 
 
 def spoken_time(text: str, *, now: int, zone: tzinfo | None) -> int:
-    """As `time_of`, and also for words: `2 hours ago`, `yesterday 14:00`."""
+    """The same as `time_of`, and also for words: `2 hours ago`, `yesterday 14:00`."""
     words = " ".join(text.lower().split())
     ago = _ago(words)
     if ago is not None:
@@ -78,12 +78,12 @@ def _microseconds(moment: datetime, zone: tzinfo | None) -> int:
 def _with_zone(moment: datetime, zone: tzinfo | None) -> datetime:
     if moment.tzinfo is not None:
         return moment
-    # Without a zone, Python takes the machine's, with the summer time of that day.
+    # Without a zone, Python uses the machine's, with the daylight saving time of that day.
     return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
 
 
 def _ago(words: str) -> int | None:
-    """Reads `2h`, `2h ago`, `2 hours ago`, `1 hour 30 minutes ago`, `an hour ago`, `now`."""
+    """Parse `2h`, `2h ago`, `2 hours ago`, `1 hour 30 minutes ago`, `an hour ago`, `now`."""
     if words == "now":
         return 0
     bare = words.removesuffix(" ago")
@@ -98,7 +98,7 @@ def _ago(words: str) -> int | None:
 
 
 def _day(words: str, now: datetime) -> datetime | None:
-    """Reads `today 09:00`, `yesterday`, `last tuesday 14:00`, `tuesday`, `14:00`; a day alone is its beginning."""
+    """Parse `today 09:00`, `yesterday`, `last tuesday 14:00`, `tuesday`, `14:00`; a day alone is its beginning."""
     match = _DAY.fullmatch(words)
     if not words or match is None:
         return None
@@ -126,7 +126,7 @@ def is_position(text: str) -> bool:
 
 
 def position_of(connection: Connection, text: str | None, *, now: int) -> int:
-    """A number, the last position at a time, or the log's end; UnknownError for a number beyond the end."""
+    """The position of a number or a time, or the log's end; UnknownError for a number beyond the end."""
     end = read_head(connection).position
     if text is None:
         return end
@@ -138,8 +138,8 @@ def position_of(connection: Connection, text: str | None, *, now: int) -> int:
 
 
 def view_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[StoreView, int]:
-    """The store now or then, and the time that ages are counted to: for a time in the past that time, for a
-    position the time of its event."""
+    """The store at a moment, and the time that ages are counted to: a past time itself, or for a position the time
+    of its event."""
     if as_of is None:
         return view_at_head(connection), now
     position = position_of(connection, as_of, now=now)
@@ -150,7 +150,7 @@ def view_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[Sto
 
 
 def archived_part(connection: Connection, *, since: str | None, now: int) -> str | None:
-    """What a window that begins then cannot show, because it is archived."""
+    """The note about the archived part of a window; None: no part is archived."""
     base = read_base(connection)
     if base.position == 0:
         return None

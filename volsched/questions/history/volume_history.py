@@ -1,4 +1,4 @@
-"""The claims that a volume served: from when, until when, and the state of the data at the end."""
+"""The claims that a volume served: from when, until when, and the data state at the end."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ NEVER_BOUND = "unused: the claim was never bound to it"
 
 
 class _Holder(NamedTuple):
-    """Key and uid of the claim that a volume is reserved for; empty where there is none."""
+    """Key and uid of the claim that a volume is reserved for; empty if there is none."""
 
     claim: str
     uid: str
@@ -34,7 +34,7 @@ class Tenure:
     claim: str
     uid: str
     begun: Event | None
-    """None: the event is archived."""
+    """The event that began the tenure; None: archived."""
     ended: Event | None = None
 
 
@@ -96,7 +96,7 @@ def claims_of(connection: Connection, volume: str, within: Window, *, after: str
 
 
 def _tenure_at(connection: Connection, stream: str, state: State | None) -> Tenure | None:
-    """The claim that the volume serves already where the events begin."""
+    """The claim that the volume serves at the start of the events."""
     holder = _holder(state)
     if state is None or not holder.claim:
         return None

@@ -1,1 +1,1 @@
-"""Where volumes, claims and pods are at any time, and how the log grew: what the console draws."""
+"""The data of the console: the places of volumes, claims and pods at any time, and the growth of the log."""

@@ -21,7 +21,7 @@ class MapGroup(TypedDict):
     pods: int
     states: Counts
     own: Counts
-    """Of these, the volumes that belong to no single node and to no smaller group."""
+    """The part of `states` that belongs to no single node and to no smaller group."""
 
 
 class MapNode(TypedDict):
@@ -42,9 +42,9 @@ class MapVolume(TypedDict):
     claim: str | None
     pods: list[str]
     data: str | None
-    """What the claim says of its contents: Clean or Dirty; None: unknown."""
+    """The claim's data state: Clean or Dirty; None: unknown."""
     binding: str | None
-    """The open binding that has assumed it."""
+    """The open binding that has assumed the volume."""
     reached: bool
 
 
@@ -68,15 +68,15 @@ class VolumeMap(TypedDict):
     kind: Literal["VolumeMap"]
     position: int
     head: int
-    """Where the log ends."""
+    """The log's last position."""
     at: str | None
     by: list[str]
     labels: list[str]
-    """Labels of nodes by which they can be grouped."""
+    """Labels by which nodes can be grouped."""
     classes: list[MapClass]
     groups: list[MapGroup]
     nodes: list[MapNode] | None
-    """None: too many to list; ask within a group."""
+    """The nodes; None: too many to list; ask within a group."""
     volumes: list[MapVolume] | None
     waiting: list[WaitingPod]
     """Some of the pods without a node."""
@@ -101,6 +101,6 @@ class LogTimeline(TypedDict):
     points: list[list[int]]
     """Positions and their times in microseconds: how the log grew."""
     failures: list[FailedBinding]
-    """The latest bindings that were undone."""
+    """The latest bindings that were rolled back."""
     heardAt: NotRequired[int]
-    """For an observed cluster: when the kind that has been silent longest was last observed."""
+    """For an observed cluster: the oldest time at which a kind was last observed."""

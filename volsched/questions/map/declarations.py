@@ -1,4 +1,4 @@
-"""The map of a store: where its volumes are, and how its log grew."""
+"""The declarations of the map of a store's volumes and of the log's timeline."""
 
 from volsched.questions.registry import Question, Route
 

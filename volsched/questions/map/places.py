@@ -1,6 +1,6 @@
-"""Where a volume is, among nodes grouped by any of their labels.
+"""The place of a volume among nodes grouped by any of their labels.
 
-The node affinity of a volume says which nodes reach it. If that is one node, the volume is on that node; if it is
+The node affinity of a volume selects the nodes that reach it. With one node, the volume is on that node; with
 several, it is in the narrowest group that contains them all. Volumes of one place have the same affinity, so each
 place is computed once.
 """
@@ -23,7 +23,7 @@ MOST_KEYS = 20
 
 class MapPlace(NamedTuple):
     path: Path
-    """The groups that the place is in, the widest first."""
+    """The groups that contain the place, the widest first."""
     node: str | None = None
     reached: bool = True
     """Whether any node reaches it."""
@@ -32,7 +32,7 @@ class MapPlace(NamedTuple):
 @dataclass(slots=True)
 class MapPlaces:
     keys: Sequence[str]
-    """Labels of nodes, the widest first."""
+    """Labels that group nodes, the widest first."""
     paths: dict[str, Path] = field(default_factory=dict)
     """Node → its path of groups."""
     _nodes: dict[str, Labels] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class MapPlaces:
     _label_keys: set[str] = field(default_factory=set)
     _known: dict[bytes, MapPlace] = field(default_factory=dict)
     _spelled: dict[tuple[str | None, str | None], MapPlace] = field(default_factory=dict)
-    """The same by the JSON texts, which then need not be parsed again."""
+    """A cache of places by their JSON texts, which are then not parsed again."""
 
     def put(self, name: str, labels_text: str | None) -> None:
         labels = _labels(labels_text)
@@ -73,7 +73,7 @@ class MapPlaces:
         return self._known[place_key]
 
     def label_keys(self) -> list[str]:
-        """Labels that group nodes, because several nodes share a value; those of topology first."""
+        """Labels that can group nodes, because several nodes share a value; topology labels first."""
         values: dict[str, int] = {}
         for key, _ in self._by_label:
             values[key] = values.get(key, 0) + 1
@@ -131,7 +131,7 @@ def _labels(text: str | None) -> Labels:
 
 
 def _common(paths: list[Path]) -> Path:
-    """The longest path that all of them begin with."""
+    """The longest common prefix of the paths."""
     common: list[str] = []
     for values in zip(*paths, strict=True):
         if len(set(values)) > 1:

@@ -1,4 +1,4 @@
-"""When the log grew, and which bindings were undone: what a time slider shows before it is moved."""
+"""The log's growth over time, and the bindings that were rolled back: the data of the console's time slider."""
 
 from volsched.log.observed_cluster import known_cursors
 from volsched.log.reads.decision_audit import undone_bindings
@@ -14,7 +14,7 @@ MOST_FAILURES = 500
 
 
 def timeline(context: QuestionContext, parameters: TimelineParameters) -> LogTimeline:
-    """Counts and outcomes, which metrics and lists of bindings show too; so reads of it are not recorded."""
+    """The timeline: counts and outcomes, which metrics and lists show too, so reads of it are not recorded."""
     with context.database.read() as connection:
         within = window_of(connection, since=parameters.since, until=parameters.until, now=context.now)
         if parameters.namespace is None:

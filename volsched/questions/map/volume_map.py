@@ -1,7 +1,7 @@
-"""The map: volumes counted in groups of nodes, and listed one by one where they are few.
+"""The map: volumes counted in groups of nodes, and listed one by one if they are few.
 
-A page that shows 50,000 volumes needs numbers for each rack and not each volume. So groups are always counted,
-nodes and volumes are listed only up to a limit, and beyond it a client asks within a group.
+A page with 50,000 volumes needs the numbers of each rack, not each volume. So groups are always counted, nodes and
+volumes are listed only up to a limit, and beyond it a client asks within a group.
 """
 
 from collections.abc import Iterable, Iterator
@@ -68,7 +68,7 @@ class VolumeOnMap(NamedTuple):
 
 @dataclass(slots=True)
 class MapSurvey:
-    """Counts of everything that the parameters select, and the volumes that are listed."""
+    """Counts of all selected objects, and the listed volumes."""
 
     parameters: MapParameters
     places: MapPlaces
@@ -76,7 +76,7 @@ class MapSurvey:
     waiting: list[WaitingPod] = field(default_factory=list)
     waiting_pods: int = 0
     _listed: list[VolumeOnMap] = field(default_factory=list)
-    """Complete as long as no more than `detail` are selected."""
+    """The listed volumes: complete while at most `detail` are selected."""
     _volumes: int = 0
     _counts: dict[MapPlace, Counts] = field(default_factory=dict)
     _classes: dict[tuple[str, str], MapClass] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class MapSurvey:
             self._take_lines(lines)
 
     def _take_lines(self, lines: StorageLines) -> None:
-        """Reads every volume: for a time in the past, a namespace, a search, or where there are few."""
+        """Read every volume: for a time in the past, a namespace, a search, or few volumes."""
         self.claims = {it.key: it for it in lines.claims()}
         lost = {it.volume: it for it in self.claims.values() if it.phase == LOST and self._is_within(it.key)}
         for volume in lines.volumes():
@@ -121,7 +121,7 @@ class MapSurvey:
         self._take_waiting(lines.view, sorted(waiting)[:MOST_WAITING], len(waiting))
 
     def _take_counts(self, lines: StorageLines) -> None:
-        """Lets the database count, and reads single volumes only if few are selected."""
+        """Let the database count, and read single volumes only if few are selected."""
         affinities: set[str | None] = set()
         for group in lines.volume_counts():
             if self._take_group(group):
@@ -148,7 +148,7 @@ class MapSurvey:
         self._take_waiting(lines.view, lines.pods_without_node(ended=TERMINATED, most=MOST_WAITING), waiting)
 
     def _take_group(self, group: VolumeCount) -> bool:
-        """Counts a group of equal volumes; returns whether it is selected."""
+        """Count a group of equal volumes; returns whether it is selected."""
         place = self.places.of(group.affinity, group.labels)
         state = volume_state(group.phase, taken=group.claimed).value
         class_name = group.class_name or NONE
@@ -279,7 +279,7 @@ class MapSurvey:
         return path[: len(self._inside)] == self._inside
 
     def _nodes(self) -> list[MapNode]:
-        """All nodes; for a namespace, a class, a state or a search, only those that have something of it."""
+        """All nodes; for a namespace, a class, a state or a search, only those with a selected volume or pod."""
         states = {place.node: counts for place, counts in self._counts.items() if place.node is not None}
         parameters = self.parameters
         sparse = (
@@ -373,7 +373,7 @@ def _claims(pod: PodLine) -> Iterator[str]:
 
 
 def _missing_volume(name: str, claim: ClaimLine) -> VolumeOnMap:
-    """A volume that a claim is bound to and that does not exist; its size was at least the claim's request."""
+    """A missing volume of a bound claim; its size was at least the claim's request."""
     place = MapPlace((), None, reached=False)
     class_name = claim.class_name or NONE
     return VolumeOnMap(name, place, VolumeState.LOST.value, claim.bytes or 0, class_name, claim.key, None)

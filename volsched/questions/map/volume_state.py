@@ -1,4 +1,4 @@
-"""The state of a volume as the map colours it: one of six words, by the object and its assumption."""
+"""The state of a volume on the map: one of six words, by the object and its assumption."""
 
 from enum import StrEnum
 
@@ -6,10 +6,10 @@ from enum import StrEnum
 class VolumeState(StrEnum):
     FREE = "free"
     ASSUMED = "assumed"
-    """An open binding has it, or it is reserved for a claim that is not bound yet."""
+    """An open binding has assumed it, or it is reserved for a claim that is not bound yet."""
     BOUND = "bound"
     RELEASED = "released"
-    """Its claim is deleted, and its contents are not."""
+    """Its claim is deleted, but its contents are not."""
     UNKNOWN = "unknown"
     """It failed, or its phase is unknown: it counts as dirty."""
     LOST = "lost"

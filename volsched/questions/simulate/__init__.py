@@ -1,1 +1,1 @@
-"""What would happen if: changes tried on a copy in memory."""
+"""Simulation: changes tried on a copy in memory."""

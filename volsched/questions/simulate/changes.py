@@ -1,4 +1,4 @@
-"""Changes to a cluster, as values, and the cluster as it would be with them."""
+"""Changes to a cluster, as values, and the cluster after them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ KIND_OF_VALUE = {kind.value: kind.name for kind in KINDS.values()}
 
 
 class ChangeKind(StrEnum):
-    """From those that cost nothing to those that take something away: of equal changes, the earlier kind wins."""
+    """Kinds of changes, from free ones to those that delete something: of equal changes, the earlier kind wins."""
 
     CONTROLLER = "controller"
-    """Nothing to change: a controller has to finish its work."""
+    """No change: a controller has to finish its work."""
     SELECTED_NODE = "remove-selected-node"
     REJECTED_NODE = "forget-rejection"
     UNCORDON = "uncordon"
@@ -45,20 +45,20 @@ class ChangeKind(StrEnum):
 class ClusterChange:
     kind: ChangeKind
     text: str
-    """What to do, in words. Two changes with one text are one change."""
+    """The instruction, in words. Two changes with one text are one change."""
     touched: tuple[Object, ...] = ()
-    """Objects as they are after the change."""
+    """The changed objects, after the change."""
     removed: tuple[Object, ...] = ()
     follows: tuple[Object, ...] = ()
-    """Other objects as controllers then leave them."""
+    """Other objects that controllers change as a consequence."""
     size: int = 0
-    """Bytes of storage that are added or taken away."""
+    """Bytes of storage that are added or removed."""
     shape: str = ""
     """The same change in another place has the same shape."""
 
     @property
     def objects(self) -> frozenset[tuple[str, str]]:
-        """Kind and key of all objects that have to be changed."""
+        """Kind and key of all objects to change."""
         return frozenset((KIND_OF_VALUE[type(it)], it.meta.key) for it in (*self.touched, *self.removed))
 
 
@@ -132,14 +132,14 @@ def objects_of(changes: Iterable[ClusterChange]) -> frozenset[tuple[str, str]]:
 
 
 def weight(changes: Changes) -> tuple[int, int, int, str]:
-    """How much the changes cost: by number of objects, then bytes, then kinds of change."""
+    """The cost of the changes: by number of objects, then bytes, then kinds of change."""
     order = list(ChangeKind)
     kinds = sum(order.index(change.kind) for change in changes)
     text = "; ".join(change.text for change in changes)
     return len(objects_of(changes)), sum(change.size for change in changes), kinds, text
 
 
-# A cluster as it would be with further objects, after admission and the controllers have handled them.
+# A cluster with further objects, after admission and the controllers have handled them.
 
 
 def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:
@@ -151,8 +151,8 @@ def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:
 
 
 def lay_over(index: Index, objects: Iterable[Object]) -> None:
-    """Put the objects into the index, with what hand-written manifests leave out: claims get the default class,
-    pods the claims of their templates, and volumes without a phase are Available.
+    """Put the objects into the index, and complete hand-written manifests: claims get the default class, pods the
+    claims of their templates, and volumes without a phase become Available.
     """
     values = [_available(it) for it in objects]
     classes = {**index.snapshot.classes, **{it.name: it for it in values if isinstance(it, StorageClass)}}
@@ -167,7 +167,7 @@ def lay_over(index: Index, objects: Iterable[Object]) -> None:
 
 
 def _available(value: Object) -> Object:
-    """A volume as the PV controller leaves it, where that is certain: without a claim it is Available."""
+    """The volume after the PV controller's sync, if that is certain: without a claim it is Available."""
     if isinstance(value, Volume) and is_unseen(value):
         return replace(value, phase=AVAILABLE)
     return value

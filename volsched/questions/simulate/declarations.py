@@ -1,4 +1,4 @@
-"""What would happen if."""
+"""The declaration of `simulate`."""
 
 from volsched.questions.registry import Question, Route
 

@@ -1,7 +1,7 @@
-"""What would happen if: a change is made to a copy in memory, and pods that lose their node look for another.
+"""Simulation: a change is made to a copy in memory, and pods that lose their node look for another.
 
-Pods are placed one after the other, by priority; each sees what the pods before it took. The decision and the
-reservations are the same as when pods are scheduled. Nothing is written anywhere.
+Pods are placed one after the other, by priority; each sees the storage that the pods before it took. The decision
+and the reservations are the scheduler's own. Nothing is written.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from volsched.scheduling.rules.volume_filter import assume_pod_volumes
 DAEMON_SET = "DaemonSet"
 RETAIN = "Retain"
 MOST_REPLICAS = 1_000
-"""Of one set that is added, at most, because each replica is decided for itself."""
+"""Maximum number of replicas of an added set, because each replica is decided separately."""
 
 
 class NotThereError(LookupError):
@@ -57,16 +57,16 @@ class Scenario:
 class Placement:
     pod: str
     before: str
-    """The node that the pod was on; empty where it had none."""
+    """The pod's former node; empty if it had none."""
     verdict: Verdict
 
 
 @dataclass(slots=True)
 class SimulationOutcome:
     done: list[str] = field(default_factory=list)
-    """What was changed, in words."""
+    """The changes, in words."""
     evicted: dict[str, str] = field(default_factory=dict)
-    """Pod → the node that it was on."""
+    """Evicted pod → its former node."""
     stays: list[str] = field(default_factory=list)
     """Pods of a drained node that belong to a DaemonSet."""
     gone: list[str] = field(default_factory=list)
@@ -74,11 +74,11 @@ class SimulationOutcome:
     placed: list[Placement] = field(default_factory=list)
     stranded: list[Stranded] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
-    """Pods that had no node before either."""
+    """Pods that had no node before the change."""
 
 
 def simulate(index: Index, scenario: Scenario) -> SimulationOutcome:
-    """What happens to the pods; the index is changed to the cluster as it would be."""
+    """The outcome for the pods; the index is changed to the cluster after the scenario."""
     outcome = SimulationOutcome()
     outcome.waiting = {pod.key for pod in _unplaced(index.snapshot.pods.values())}
     if scenario.add:
@@ -119,7 +119,7 @@ def _existing(index: Index, kind: type[Object], key: str) -> Object:
 
 
 def _scale_up(index: Index, set_: StatefulSet, outcome: SimulationOutcome) -> None:
-    """Adds the pods that the set would create, and their claims."""
+    """Add the pods that the set would create, and their claims."""
     missing = [it for it in planned_keys(set_, most=MOST_REPLICAS) if it not in index.snapshot.pods]
     for key in missing:
         lay_over(index, planned_objects(set_, key, index.snapshot.stored_claims))
@@ -186,7 +186,7 @@ def _delete(index: Index, kind: type[Object], key: str, outcome: SimulationOutco
 
 
 def _release_volume(index: Index, claim: Claim) -> None:
-    """The volume of a deleted claim, by its policy: a retained one cannot be bound again, others are deleted."""
+    """Release a deleted claim's volume by its policy: a retained one cannot be bound again, others are deleted."""
     volume = index.snapshot.stored_volumes.get(claim.volume_name)
     if volume is not None and volume.reclaim_policy in ("", RETAIN):
         index.put(replace(volume, phase="Released"))
@@ -219,7 +219,7 @@ def _evict(index: Index, pod: Pod, outcome: SimulationOutcome) -> None:
 
 
 def _place_pods(index: Index, outcome: SimulationOutcome) -> None:
-    """Decides for every pod without a node, in the order in which a scheduler would take them."""
+    """Decide about every pod without a node, in the scheduler's order."""
     unplaced = list(_unplaced(index.snapshot.pods.values()))
     provisioned: set[str] = set()
     for pod in sorted(unplaced, key=lambda it: (-it.priority, it.key)):
@@ -237,7 +237,7 @@ def _place_pods(index: Index, outcome: SimulationOutcome) -> None:
 
 
 def _assume(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> None:
-    """Lay the decision over the index, so that the next pods see what is taken."""
+    """Lay the decision over the index, so that the next pods see what it takes."""
     snapshot = index.snapshot
     node = snapshot.nodes[chosen.node]
     _, reservation = assume_pod_volumes(snapshot, pod, node, chosen.answer, profile=index.profile)
@@ -259,7 +259,7 @@ def _assume(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> N
 
 
 def outcome_document(outcome: SimulationOutcome) -> dict[str, Any]:
-    """Pods that waited before are listed apart: the scenario is not the only reason for what happens to them."""
+    """The document. Pods that waited before are listed separately: the scenario is not their only reason."""
     stranded = [it for it in outcome.stranded if it.pod not in outcome.waiting]
     return {
         "scenario": outcome.done,

@@ -1,4 +1,4 @@
-"""Why a pod that lost its node finds no other: which of its volumes prevent that, or what storage is missing."""
+"""Why a pod that lost its node finds no other: the volumes that prevent it, or the missing storage."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -32,9 +32,9 @@ class Holding:
     claim: str
     class_name: str
     volume: str | None
-    """None: there is no volume for the claim."""
+    """The claim's volume; None: it has none."""
     domain: str
-    """Where the volume is, or where one would be needed."""
+    """The place of the volume, or where one would be needed."""
     size: int
     why: str
     reached_from: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Shortage:
 
 
 def strand(index: Index, pod: Pod, *, before: str, message: str) -> Stranded:
-    """Tries whether its volumes are the reason: if every node reached them, the pod would find one."""
+    """Test whether the pod's volumes are the reason: if every node reached them, the pod would find one."""
     bound = [claim for claim in _claims(index.snapshot, pod) if is_fully_bound(claim)]
     with_volume = [claim for claim in bound if claim.volume_name in index.snapshot.stored_volumes]
     lost = [_with_lost_volume(claim) for claim in bound if claim not in with_volume]
@@ -69,7 +69,7 @@ def strand(index: Index, pod: Pod, *, before: str, message: str) -> Stranded:
 
 
 def shortages(stranded: Iterable[Stranded]) -> list[Shortage]:
-    """How much storage the stranded pods lack, per class and domain. A claim that pods share counts once."""
+    """The storage that stranded pods lack, per class and domain. A claim that pods share counts once."""
     sizes: Counter[tuple[str, str, str]] = Counter()
     counts: Counter[tuple[str, str, str]] = Counter()
     counted: set[str] = set()
@@ -101,7 +101,7 @@ def _with_lost_volume(claim: Claim) -> Holding:
 
 
 def _out_of_reach(index: Index, pod: Pod, bound: list[Claim], *, refused: bool) -> Iterator[Holding]:
-    """`refused`: some nodes do not reach its volumes, and would otherwise have been asked for more."""
+    """The pod's volumes out of reach. `refused`: some nodes refused the pod because they do not reach them."""
     snapshot = index.snapshot
     volumes = {claim.key: snapshot.stored_volumes[claim.volume_name] for claim in bound}
     everywhere = tuple(_reachable_everywhere(volume) for volume in volumes.values())
@@ -111,7 +111,7 @@ def _out_of_reach(index: Index, pod: Pod, bound: list[Claim], *, refused: bool) 
         volume = volumes[claim.key]
         reached = tuple(sorted(it.name for it in snapshot.nodes.values() if _is_reached_from(volume, it)))
         if chosen is None:
-            # Nodes refuse the pod for other reasons too; a volume that they do not reach still keeps it off.
+            # Nodes refuse the pod for other reasons too, but a volume out of their reach also excludes it.
             is_holding = not reached or (refused and len(reached) < len(snapshot.nodes))
         else:
             is_holding = chosen.node not in reached
@@ -133,7 +133,7 @@ def _reachable_everywhere(volume: Volume) -> Volume:
 
 
 def _is_reached_from(volume: Volume, node: Node) -> bool:
-    """By the volume's node affinity, and by the zone labels that came before it."""
+    """Whether the node reaches the volume, by its node affinity and by the older zone labels."""
     labels = volume.meta.labels
     in_zone = all(node.labels.get(key, labels[key]) == labels[key] for key in TOPOLOGY_LABELS if key in labels)
     return reaches(volume, node) and in_zone

@@ -1,1 +1,1 @@
-"""The state of a store at a glance: storage by class and zone, pods that wait and why, work in flight, leases."""
+"""The status of a store: storage by class and zone, waiting pods with reasons, work in flight, leases."""

@@ -1,4 +1,4 @@
-"""The state of a store at a glance."""
+"""The declaration of `status`."""
 
 from volsched.questions.registry import Question, Route
 

@@ -1,6 +1,6 @@
-"""The handler of `status`: a server answers from running totals, a command counts the store.
+"""The handler of `status`: a server answers from running totals, a command counts the objects of the store.
 
-It shows times and not ages, so that the same store gives the same answer whenever it is asked.
+It shows times, not ages, so that an unchanged store always gives the same answer.
 """
 
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def _tally_fields(tally: StorageTally) -> dict[str, Any]:
 
 
 def _integrity(connection: Connection) -> dict[str, Any]:
-    """When the whole log was last verified, and when it was proven by an external anchor; null: never."""
+    """When the whole log was last verified, and when an external anchor last proved it; null: never."""
     note, anchors = verification_note(connection), anchor_notes(connection)
     return {
         "verified": note and {"position": note.position, "at": time_text(note.at), "ok": note.ok},
@@ -121,7 +121,7 @@ def _integrity(connection: Connection) -> dict[str, Any]:
 
 
 def _cluster(connection: Connection) -> dict[str, Any] | None:
-    """The cluster that the store mirrors, and since when the kind that was silent longest was not observed."""
+    """The cluster that the store mirrors, and the oldest time at which a kind was last observed."""
     attached = attached_cluster(connection)
     if attached is None:
         return None

@@ -1,4 +1,4 @@
-"""Why pods wait, in groups: their messages without the names and counts that differ from pod to pod."""
+"""Reasons why pods wait, grouped: their messages without the names and counts that differ from pod to pod."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _NAMES = re.compile(r'"[^"]*"')
 
 
 def pending_reason(pod: Mapping[str, Any], *, in_flight: bool) -> str:
-    """Pods that wait for the same thing have the same reason; there are few reasons, however many pods wait."""
+    """The reason why a pod waits: the same for all pods with the same cause, so there are few reasons."""
     if in_flight:
         return IN_FLIGHT
     if spec(pod).get("schedulingGates"):

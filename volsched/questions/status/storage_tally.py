@@ -1,7 +1,7 @@
 """Running totals of volumes, claims and pods, kept up to date with the log, so that reading them is cheap.
 
-The reader behind the watches follows the log anyway, and passes every new state on. A scrape then adds up a few
-groups, where counting a hundred thousand volumes would take seconds.
+The reader behind the watches follows the log anyway, and passes on every new state. A scrape then adds up a few
+groups; counting a hundred thousand volumes would take seconds.
 """
 
 import threading
@@ -32,17 +32,17 @@ from volsched.runtime.clock import SECOND, parse_rfc3339
 
 FREE, RESERVED, BOUND = "free", "reserved", "bound"
 NONE = "-"
-"""Shown where there is no class or no zone."""
+"""Shown for a missing class or zone."""
 MOST_REASONS = 30
 OTHER = "other reasons"
 """All reasons beyond the first MOST_REASONS: a label must not have as many values as there are pods."""
 COUNTED = ("node", "volume", "claim", "pod", "capacity")
-"""In the order in which they are counted: a claim's place is that of its volume."""
+"""Nouns in counting order: a claim's place is that of its volume."""
 NOTICE = "notice"
 
 
 class StoragePlace(NamedTuple):
-    """Where storage is, as its object says: a zone, or a node, whose zone is looked up when it is read."""
+    """The place of storage by its object: a zone, or a node, whose zone is looked up when the tally is read."""
 
     zone: str | None = None
     node: str | None = None
@@ -66,7 +66,7 @@ class OpenPlan(NamedTuple):
 
     at: int
     claims: tuple[str, ...]
-    """In the order of legs."""
+    """Its claims, in the order of legs."""
 
 
 class Pending(NamedTuple):
@@ -79,7 +79,7 @@ Group = VolumeGroup | ClaimGroup
 
 @dataclass(frozen=True, slots=True)
 class StorageRow:
-    """One class in one zone."""
+    """The storage of one class in one zone."""
 
     class_name: str
     zone: str
@@ -96,12 +96,12 @@ class StorageTally:
     ended_after: dict[str, TimeHistogram] = field(default_factory=dict)
     """Outcome of a binding → times from its plan to its end."""
     rollbacks: Counter[str] = field(default_factory=Counter)
-    """By reason, without names."""
+    """Number of rollbacks by reason, without names."""
     failed_provisionings: Counter[str] = field(default_factory=Counter)
-    """By class. A failure is counted by a notice about its claim or by the binding that it ends: a notice is not
-    repeated within minutes, and a claim that is tried on several nodes fails on each of them."""
+    """Number of failures by class. A failure is counted by a notice about its claim or by the binding that it
+    ends: a notice is not repeated within minutes, and a claim tried on several nodes fails on each of them."""
     conflicts: Counter[str] = field(default_factory=Counter)
-    """By class: volumes and claims that another writer changed between our plan and our write."""
+    """Number of volumes and claims, by class, that another writer changed between our plan and our write."""
     _groups: dict[str, tuple[Group, int]] = field(default_factory=dict)
     """Stream of a volume, claim or capacity object → the group that it counts in, and its bytes."""
     _counts: dict[Group, list[int]] = field(default_factory=dict)
@@ -111,13 +111,13 @@ class StorageTally:
     _gated: dict[str, int] = field(default_factory=dict)
     """Pod behind our gate → when it was created."""
     _pods: Counter[str] = field(default_factory=Counter)
-    """By phase."""
+    """Number of pods by phase."""
     _pod_phases: dict[str, str] = field(default_factory=dict)
     _zones: dict[str, str | None] = field(default_factory=dict)
-    """By node."""
+    """Node → its zone."""
     _planned: dict[str, OpenPlan] = field(default_factory=dict)
     _noticed: set[str] = field(default_factory=set)
-    """Claims whose failed provisioning a notice has reported since their last binding was planned."""
+    """Claims with a notice of failed provisioning since their last binding was planned."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, states: Mapping[str, State]) -> None:
@@ -136,7 +136,7 @@ class StorageTally:
                     self._planned[stream] = OpenPlan(state.planned_at, _claims_of(state.plan))
 
     def follow(self, event: Event, state: State | None) -> None:
-        """Take the next event; `state` is the object's state after it, None where the event is about no object."""
+        """Take the next event; `state` is the object's state after it, None if the event is about no object."""
         with self._lock:
             if state is not None:
                 self._take(event.stream, state, event)
@@ -199,7 +199,7 @@ class StorageTally:
         ]
 
     def pending(self) -> list[tuple[str, int]]:
-        """The reasons why pods wait, and how many pods each; the most frequent first."""
+        """The reasons why pods wait, with the number of pods; the most frequent first."""
         with self._lock:
             reasons = Counter(it.reason for it in self._pending.values())
         ranked = sorted(reasons.items(), key=lambda it: (-it[1], it[0]))
@@ -211,7 +211,7 @@ class StorageTally:
             return min((it.since for it in self._pending.values()), default=None)
 
     def gated(self) -> tuple[int, int | None]:
-        """How many pods wait behind our gate, and since when the oldest does."""
+        """Number of pods behind our gate, and since when the oldest waits."""
         with self._lock:
             return len(self._gated), min(self._gated.values(), default=None)
 
@@ -343,7 +343,7 @@ def volume_group(state: ObjectState) -> VolumeGroup:
 
 
 def volume_place(manifest: Mapping[str, Any]) -> StoragePlace:
-    """The zone or node that the node affinity names, if it is one; else the zone of the volume's label, if any."""
+    """The only zone or node that the node affinity names; else the zone of the volume's label, if any."""
     required = (spec(manifest).get("nodeAffinity") or {}).get("required") or {}
     places: set[StoragePlace] = set()
     for term in required.get("nodeSelectorTerms") or ():
@@ -374,13 +374,13 @@ def _size(manifest: Mapping[str, Any], *path: str) -> int:
 
 
 def quantity_bytes(quantity: Any) -> int:
-    """0 where it is no quantity."""
+    """The bytes of a quantity; 0 if it is not one."""
     return 0 if quantity is None else _parsed_bytes(str(quantity))
 
 
 @lru_cache(maxsize=4_096)
 def _parsed_bytes(quantity: str) -> int:
-    """Cached, because volumes come in few sizes."""
+    """The bytes of a quantity. Cached, because volumes have few sizes."""
     try:
         return parse_quantity(quantity).value()
     except QuantityError:
