@@ -138,8 +138,8 @@ class Executor:
     new_mark: Callable[[], str] = lambda: uuid4().hex
     """Returns a value never used before, not even by the process whose backup our store was restored from."""
     began_at: int = 0
-    """The log's position at our start. Work that was queued before may have been sent, whatever its attempts say:
-    the store may be a restored one."""
+    """The log's position at our start. Work that was queued before may have been sent, whatever its count of
+    attempts: the store may be restored from a backup."""
     side_by_side: SideBySide | None = None
     """Makes the calls of a batch concurrently; None: one by one."""
     _nominated: dict[str, str] = field(default_factory=dict)

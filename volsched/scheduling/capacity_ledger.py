@@ -46,7 +46,7 @@ class CapacityLedger:
     """The room that a claim (by key) takes on the node that another scheduler chose; None: not known."""
     hold: int = HOLD_AT_MOST
     _holds: dict[str, _Hold] = field(default_factory=dict)
-    """By the claim's uid: a claim gets one volume, however many plans it is in."""
+    """The holds by claim uid: a claim gets one volume, however many plans it is in."""
     _alone: dict[str, str] = field(default_factory=dict)
     """Claims that were promised room without a pod or by another scheduler, by key, with their uids."""
     _unplaced: set[str] = field(default_factory=set)

@@ -1,6 +1,6 @@
 """The scheduler's cluster view (picture): the world's objects as values, with unwritten decisions laid over them.
 
-A volume, claim or pod of an open binding keeps its assumption whatever happens to the object meanwhile: a foreign
+A volume, claim or pod of an open binding keeps its assumption even if the object changes meanwhile: a foreign
 change makes the binding fail, and until it has failed no other plan may use what it holds.
 """
 
@@ -45,14 +45,14 @@ class Picture:
     planned: dict[str, str] = field(default_factory=dict)
     """Pod → the open binding that binds it."""
     changes: list[ObjectChange] | None = None
-    """What has changed in the picture; None while nothing waits, to save the cost."""
+    """The picture's changes; None while no pod waits for one, to save the cost."""
     _nodes_changed: dict[str, int] = field(default_factory=dict)
     _rejecting: dict[str, str] = field(default_factory=dict)
     """Node → when its kubelet last rejected a pod. Kept longer than the pod, which its owner soon deletes."""
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
     _imagined: dict[str, PromisedCapacity] = field(default_factory=dict)
-    """By the uid of the claim."""
+    """The imagined room, by claim uid."""
     _shown: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """Stream → the version that the index shows, and the binding whose assumption lies over it."""
 
@@ -231,7 +231,7 @@ class Picture:
         if self.changes is not None and kind in FIELD_OF:
             before = getattr(self.index.snapshot, FIELD_OF[kind]).get(key)
             if before is not None and after is not None and before.meta.uid != after.meta.uid:
-                # Recreated since the last read: for waiting pods, one object is gone and another was created.
+                # Recreated since the last read: for waiting pods, one object was deleted and another created.
                 self.changes += [ObjectChange(before, None), ObjectChange(None, after)]
             elif before is not None or after is not None:
                 self.changes.append(ObjectChange(before, after))

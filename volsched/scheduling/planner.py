@@ -1,4 +1,4 @@
-"""From a decision to a plan (the legs of a binding, with the versions they were decided on) and its command."""
+"""Turns a decision into a plan (the legs of a binding, with the versions decided on) and its command."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

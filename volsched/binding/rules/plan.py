@@ -52,7 +52,7 @@ class PlannedLeg:
     claim: str
     claim_uid: str
     volume: str | None
-    """None: to be provisioned."""
+    """The volume to bind; None: to be provisioned."""
     rv: str
     """The cluster's resourceVersion of the object that will be written."""
     joins: str | None = None

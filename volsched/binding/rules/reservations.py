@@ -108,7 +108,7 @@ class NodeChoice:
     claim: Claim
     node: str
     volume: str | None
-    """None: to be provisioned."""
+    """The volume to bind; None: to be provisioned."""
     alpha: bool = False
     """Whether the node is written under the alpha names too."""
     room: PromisedCapacity | None = None

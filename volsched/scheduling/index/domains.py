@@ -26,7 +26,7 @@ Anchors = frozenset[Label] | None
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What defines a domain: which nodes it accepts, and where to look for them."""
+    """The definition of a domain: the nodes that it accepts, and where to look for them."""
 
     accepts: Callable[[Node], bool]
     anchors: Anchors
@@ -106,7 +106,7 @@ class Domains:
 
 
 def places_of_selector(selector: NodeSelector | None, enforce_match_fields: bool) -> Places:
-    """Where a volume with this required affinity can be reached; None: everywhere."""
+    """The places from which a volume with this required affinity can be reached; None: all nodes."""
     if selector is None:
         return Places(lambda _: True, None)
 
@@ -123,7 +123,7 @@ def places_of_selector(selector: NodeSelector | None, enforce_match_fields: bool
 
 
 def places_of_topologies(terms: tuple[TopologyTerm, ...]) -> Places:
-    """Where a class allows provisioning."""
+    """The places where a class allows provisioning."""
 
     def accepts(node: Node) -> bool:
         return topology_allows(terms, node.labels)

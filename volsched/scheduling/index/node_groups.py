@@ -29,7 +29,7 @@ class Region:
 
     mask: int
     shared: tuple[Sizes, ...]
-    """Per errand, the volumes that all its nodes reach."""
+    """The volumes that all its nodes reach, per errand."""
     shared_rooms: bool
     """Whether some capacity object covers all its nodes."""
 
@@ -118,7 +118,7 @@ def alike_to(question: PodQuery, region: Region, position: int) -> int:
 
 
 def split(mask: int, census: Census) -> Iterator[tuple[Stock | None, int]]:
-    """By stock, or node by node, whichever is less work."""
+    """Split the nodes by stock, or one by one, whichever is less work."""
     if mask.bit_count() < len(census.stocks):
         parts: dict[Stock | None, int] = {}
         for position in positions(mask):
@@ -298,7 +298,7 @@ def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
 
 
 def best_scores(profile: Profile, errand: Errand, sizes: Sequence[tuple[int, int]]) -> list[int | None]:
-    """Per want, the score if it had the first choice; None: nothing fits."""
+    """The score of each want if it had the first choice; None: nothing fits."""
     scores: list[int | None] = []
     for want in errand.wants:
         size = next((size for size, pool in sizes if size >= want.size and pool in want.fitting), None)

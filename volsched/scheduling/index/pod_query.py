@@ -43,7 +43,7 @@ class Errand:
     wants: tuple[Want, ...]
     shape: Shape
     shared: Mapping[Domain, Few]
-    """Per shared domain, the volumes that are worth trying."""
+    """The volumes worth trying, per shared domain."""
 
     def names_at(self, position: int) -> Sequence[str]:
         """All volumes that are worth trying on one node, in name order."""

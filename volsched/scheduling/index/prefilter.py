@@ -47,7 +47,7 @@ FINDERS: Mapping[type[object], Finder] = {
     InterPodAffinity: find_neighbourly,
 }
 DEMERIT = 1 << 40
-"""What a demerit subtracts from a total: more than any total, so that it ranks before all scores."""
+"""The amount that a demerit subtracts from a total: more than any total, so that it outranks all scores."""
 
 
 @dataclass(frozen=True, slots=True)

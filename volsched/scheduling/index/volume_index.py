@@ -259,9 +259,9 @@ class Shelf:
     """The volume labels that some claim's selector uses; others do not distinguish volumes."""
     samples: list[Volume] = field(default_factory=list)
     drivers: list[str | None] = field(default_factory=list)
-    """Per pool, the driver whose attach slots its volumes take."""
+    """The driver whose attach slots the volumes take, per pool."""
     own: dict[int, list[Row]] = field(default_factory=dict)
-    """Per node, the volumes that only it reaches; `rows_at` sorts them."""
+    """The volumes that only one node reaches, per node; `rows_at` sorts them."""
     shared: dict[Domain, Shared] = field(default_factory=dict)
     _unsorted: set[int] = field(default_factory=set)
     """The nodes whose rows have to be sorted before they are read: once, not after each added row."""

@@ -120,7 +120,7 @@ class _Judging(Prepared):
             return [0] * len(nodes)
         labelled = [node for node in nodes if _has_keys(node.labels, self.soft)]
         sizes = [len({node.labels[it.key] for node in labelled}) for it in self.soft]
-        # A host is its own domain, whatever its label says.
+        # A host is its own domain, whatever the value of its label.
         sizes = [len(labelled) if it.key == HOSTNAME else size for it, size in zip(self.soft, sizes, strict=True)]
         counts = _counted(self.snapshot, self.pod, self.soft, self.mates)
         return spread_scores([self._raw(node, counts, sizes) for node in nodes])

@@ -22,7 +22,7 @@ class QueueWaits:
     """A pod that found no node is retried after this long in any case: a hint may be wrong."""
 
     def backoff(self, times: int) -> int:
-        """The back-off after so many failures: doubled each time, up to the longest."""
+        """The back-off after that many failures: doubled each time, up to the longest."""
         return min(self.first_backoff << min(times - 1, MOST_DOUBLINGS), self.longest_backoff) if times else 0
 
 

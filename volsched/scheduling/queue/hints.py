@@ -84,7 +84,7 @@ def is_neighbour(change: ObjectChange, pod: Pod, snapshot: Snapshot) -> bool:
     if mine.affinity and is_near and not was_near:
         return True
     if mine.affinity and was_near and not is_near and means_all(mine.affinity, pod, snapshot):
-        # With the last of them gone, the pod may be the first of its group.
+        # Without the last of them, the pod may be the first of its group.
         return True
     if any(_means(it, old, snapshot) and not _means(it, new, snapshot) for it in mine.anti_affinity):
         return True

@@ -203,7 +203,7 @@ def _is_installed(name: str, find: Callable[[str], Plugin | None]) -> bool:
 
 
 def _plugin_problem(name: str, wanted: PluginSettings) -> str | None:
-    """What is wrong with a plugin's entry by itself; begins with the field."""
+    """The problem of a plugin's entry by itself, or None; begins with the field."""
     if wanted.place is not None and name in (*_BUILT_IN, VOLUME_BINDING):
         return "place: its place is fixed; leave place out"
     if name == VOLUME_BINDING and not wanted.enabled:

@@ -51,7 +51,7 @@ def fit_score(wanted: int, size: int) -> int:
 BEST_NEW_VOLUME = 49
 """`closest-fit`: no new volume scores higher, so any existing one is better."""
 NEW_VOLUME_SCORES = tuple(BEST_NEW_VOLUME * shape_score(SPREAD, used) // MAX_SCORE for used in range(101))
-"""By the percentage of the published capacity that the claim would use."""
+"""The scores of new volumes, by the percentage of the published capacity that the claim would use."""
 
 
 def rounded_mean(scores: Sequence[int]) -> int:
