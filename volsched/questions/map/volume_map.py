@@ -279,7 +279,7 @@ class MapSurvey:
         return path[: len(self._inside)] == self._inside
 
     def _nodes(self) -> list[MapNode]:
-        """All nodes; for a namespace, a class, a state or a search, only those with a selected volume or pod."""
+        """All nodes; for a namespace, a class, a state or a search, only those that match or have a match."""
         states = {place.node: counts for place, counts in self._counts.items() if place.node is not None}
         parameters = self.parameters
         sparse = (
