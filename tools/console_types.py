@@ -1,4 +1,4 @@
-"""The part of our OpenAPI document that the console's types are made of, on stdout.
+"""Print the part of our OpenAPI document that the console's types are generated from.
 
     make types
 
@@ -15,7 +15,7 @@ REFERENCE = "#/components/schemas/"
 
 
 def console_schemas() -> dict[str, Any]:
-    """The answers that say what is in them, with everything that they refer to."""
+    """The schemas of the typed answers, with all schemas that they refer to."""
     schemas = document()["components"]["schemas"]
     wanted: dict[str, Any] = {}
     names = [it.__name__ for it in TYPED_ANSWERS]

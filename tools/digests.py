@@ -1,6 +1,6 @@
-"""`make digests`: write the digest of every image beside its tag, as a registry says it, and never by hand.
+"""`make digests`: write the digest of every image after its tag, as its registry reports it, and never by hand.
 
-A tag can be given to another image, a digest cannot. All or nothing: where one is not told, no file is changed.
+A tag can be moved to another image, a digest cannot. If one digest cannot be read, no file is changed.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 FILES = ("Dockerfile", "docker-compose.yml")
 OURS = "volsched"
-"""Built here, and in no registry."""
+"""The image that is built here and is in no registry."""
 IMAGE = re.compile(
     r"^(?P<before>FROM |\s+image: )(?P<name>[a-z0-9/_.-]+):(?P<tag>[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?",
     re.MULTILINE,
@@ -38,17 +38,17 @@ Image = tuple[str, str]
 
 
 class RegistryError(Exception):
-    """No digest was told; the message says why."""
+    """The registry reported no digest; the message says why."""
 
 
 def images(texts: Iterable[str]) -> list[Image]:
-    """Every image that somebody else built, once."""
+    """Every third-party image, once."""
     found = {(it["name"], it["tag"]) for text in texts for it in IMAGE.finditer(text)}
     return sorted(it for it in found if it[0] != OURS)
 
 
 def with_digests(text: str, digests: dict[Image, str]) -> str:
-    """The text with these digests behind their tags, instead of those of before."""
+    """The text with these digests after their tags; they replace earlier digests."""
 
     def written(match: re.Match[str]) -> str:
         digest = digests.get((match["name"], match["tag"]))
@@ -58,9 +58,9 @@ def with_digests(text: str, digests: dict[Image, str]) -> str:
 
 
 def registry_digest(registry: str, image: Image) -> str:
-    """What a registry's API says, checked against what it sends. Raises RegistryError."""
+    """The digest that a registry's API reports, checked against the manifest it sends. Raises RegistryError."""
     name, tag = image
-    # As Docker reads names: those without an owner are the library's.
+    # As in Docker, a name without an owner is in `library`.
     path = name if "/" in name else f"library/{name}"
     headers = {"Accept": ", ".join(MANIFESTS)}
     url = f"{registry.rstrip('/')}/v2/{path}/manifests/{tag}"
@@ -81,7 +81,7 @@ def registry_digest(registry: str, image: Image) -> str:
 
 
 def _get(url: str, headers: dict[str, str]) -> tuple[bytes, str | None]:
-    """The body, and the digest that was named. Raises HTTPError, and RegistryError where nobody answers."""
+    """The body, and the digest in its header. Raises HTTPError, and RegistryError if there is no answer."""
     try:
         with urllib.request.urlopen(
             urllib.request.Request(url, headers=headers), timeout=PATIENCE_SECONDS
@@ -95,11 +95,11 @@ def _get(url: str, headers: dict[str, str]) -> tuple[bytes, str | None]:
 
 
 def _token(challenge: str, url: str) -> str:
-    """For a stranger, from whom the registry names: it asks even those who may read."""
+    """An anonymous token from the issuer that the registry names: it requires one even for public images."""
     wanted = dict(CHALLENGE.findall(challenge))
     realm = wanted.pop("realm", "")
     if urlsplit(realm).scheme not in ("http", "https"):
-        raise RegistryError(f"{url} wants to know who asks, and does not say how")
+        raise RegistryError(f"{url} requires authentication, and does not say how")
     try:
         content, _ = _get(f"{realm}?{urlencode(wanted)}", {})
         given = json.loads(content)
@@ -111,7 +111,7 @@ def _token(challenge: str, url: str) -> str:
 
 
 def docker_digest(image: Image) -> str:
-    """What Docker is told by the registry that it is set up for. Raises RegistryError."""
+    """The digest that Docker gets from its configured registry. Raises RegistryError."""
     docker = shutil.which("docker")
     if docker is None:
         raise RegistryError("there is no docker to ask its registry")
@@ -130,7 +130,7 @@ def docker_digest(image: Image) -> str:
 
 
 def update(root: Path, ask: Callable[[Image], str], told: Callable[[str], None]) -> None:
-    """Ask for all images, then write all files. Raises RegistryError, and then nothing was changed."""
+    """Read all digests, then write all files. If it raises RegistryError, no file was changed."""
     texts = {root / name: (root / name).read_text() for name in FILES}
     digests = {image: ask(image) for image in images(texts.values())}
     for file, text in texts.items():
@@ -143,8 +143,8 @@ def update(root: Path, ask: Callable[[Image], str], told: Callable[[str], None])
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make digests", description=__doc__)
-    parser.add_argument("--registry", metavar="URL", help="Asked over HTTP; else docker asks its own.")
-    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="Where the files are.")
+    parser.add_argument("--registry", metavar="URL", help="The registry to ask; else docker asks its own.")
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="The directory of the files.")
     given = parser.parse_args()
     try:
         update(

@@ -1,6 +1,6 @@
-"""A hook of MkDocs: the navigation of `mkdocs.yml`, completed by what the folders of docs/ hold.
+"""A hook of MkDocs: completes the navigation of `mkdocs.yml` with the pages in the folders of docs/.
 
-A page that somebody adds is in the site without a second list; `mkdocs.yml` says only what belongs to which role.
+A new page is in the site without being listed; `mkdocs.yml` only lists which pages belong to which role.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,13 +9,13 @@ from typing import Any
 
 FOLDERS = {"how-to": "How to", "decisions": "Decisions", "measurements": "Measurements"}
 LAST_SECTION = "Contributor"
-"""Has the folders, and the pages that no role names."""
+"""The section for the folders, and for pages that no role lists."""
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")
-"""Pages of the repository that documents may lead to, and that are not in the site."""
+"""Pages of the repository that documents may link to, and that are not in the site."""
 
 
 def completed(nav: list[Any], pages: Iterable[str]) -> list[Any]:
-    """Every page once: those that are named where they are named, the others in the last section."""
+    """Every page once: a listed page where it is listed, all others in the last section."""
     named = set(named_pages(nav))
     missing = sorted(it for it in pages if it not in named)
     folders = [

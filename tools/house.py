@@ -1,4 +1,4 @@
-"""What keeps the house in order (`make lint`): names, statements and tests are where a newcomer looks for them.
+"""Checks of the house rules (`make lint`): names, SQL statements and tests are where a newcomer looks for them.
 
     python -m tools.house [DIRECTORY]
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else Path(__file__).parents[1]
 TERMS = frozenset({"binding", "matching", "provisioning", "scheduling", "scoring", "simulated", "pod_scheduled"})
-"""Terms of the field that end as a gerund or participle does."""
+"""Technical terms that end like a gerund or participle."""
 NO_NOUN = re.compile(r"(ing|ed|told|said|seen|held|made|found|kept|known|shown)$")
 CLASS = re.compile(r"^class ([A-Z]\w*)", re.M)
 STATEMENT = re.compile(r"^\s*from sqlalchemy[\w.]* import (?P<names>\([^)]*\)|[^\n]*)", re.M)
@@ -43,7 +43,7 @@ _ANY = "|".join(sorted(PRONOUNS))
 BOUND = re.compile(
     rf"^\s*for [^\n]*\b({_ANY})\b[^\n]* in |\b({_ANY})(, [\w, ]+)? :?= |\b({_ANY}): | as ({_ANY})\b", re.M
 )
-"""Where a pronoun may be bound, so that other files need no syntax tree."""
+"""Text that may bind a pronoun; files without it need no syntax tree."""
 ONE_LINER = 3
 """Lines over which a local variable may be called by a pronoun."""
 NAMED = ("kube", "log", "objects", "scheduling", "binding", "pv_controller", "provisioning", "node_agent",
@@ -56,11 +56,11 @@ NAMES_OF_OTHERS = ("NotFoundError", "connection_made", "is_held", "not_found")
 STORED_FIELDS = frozenset({"AttemptState.made"})
 """Snapshots of states hold the names of their fields."""
 DEFINITION = re.compile(r"^(?:\s*(?:async )?(?:def|class) (?=\w)|(?=_?[A-Z][a-z]\w* = ))(\w+)", re.M)
-"""Of a function, a class, or a type's other name."""
+"""The definition of a function, a class or a type alias."""
 WORD = re.compile(r"[A-Z]?[a-z]+")
 _NAMELESS = "|".join(sorted(NAMELESS))
 ANNOTATED = re.compile(rf"(?m:^ +_?|, )({_NAMELESS}): \w")
-"""Where a field or a keyword may be called so, so that other files need no syntax tree."""
+"""Text that may name a field or a keyword so; files without it need no syntax tree."""
 ATTRIBUTE = re.compile(rf"self\._?({_NAMELESS})(?:: [^\n=]+)? = ")
 TEST_IMPORT = re.compile(r"^\s*(from|import) tests[\w.]*\.test_\w+|^\s*from tests[\w.]* import .*\btest_", re.M)
 NUMBERED = re.compile(r"(review|findings|gotcha|checklist|regressions|tricky|_\d+$)")
@@ -68,12 +68,12 @@ OUTSIDE_REGISTRY = {
     "volsched/cli/": re.compile(r"""\.get\(\s*(paths\.)?own\(|"GET",\s*(paths\.)?own\(|/apis/volsched\.io/v1/"""),
     "volsched/api/questions/": re.compile(r'method="GET"'),
 }
-"""Asking our API by a path, and answering there, without a declaration."""
+"""Requests to our API by path, and endpoints there, that are not declared in the registry."""
 SCHEMAS = "volsched/api/questions/models.py"
-"""Its classes are called as the schemas that clients see."""
+"""Its classes have the names of the schemas that clients see."""
 NO_PYTHON = frozenset({"__pycache__", "node_modules", "web"})
 SUITES = frozenset({"live", "project", "stack", "support"})
-"""Folders of tests about the whole, and what tests share."""
+"""Folders of tests of the whole system, and of code that tests share."""
 
 
 def modules(*tops: str) -> Iterator[tuple[Path, str]]:
@@ -83,7 +83,7 @@ def modules(*tops: str) -> Iterator[tuple[Path, str]]:
 
 @cache
 def _texts(top: str) -> list[tuple[Path, str]]:
-    """Read once for all checks. The console's sources hold no Python, and installed modules by the thousand."""
+    """Read once for all checks. Skips the console's sources: no Python, but thousands of installed modules."""
     found = []
     for folder, below, names in os.walk(ROOT / top):
         below[:] = [name for name in below if name not in NO_PYTHON]

@@ -4,8 +4,8 @@
     python -m tools.npm run build
     python -m tools.npm lock
 
-So a checkout builds the console with nothing installed but what `make setup` installs. `lock` is ours: the lock
-file written again, without the addresses for donations that npm keeps.
+So a checkout builds the console with nothing installed but what `make setup` installs. `lock` is ours: it
+rewrites the lock file without the funding addresses that npm keeps.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 
 WEB = Path(__file__).parents[1] / "volsched" / "console" / "web"
 LEAST = {"node": (20, 19), "npm": (11, 0)}
-"""What Vite wants; older npm does not install its binary packages from the lock file."""
+"""Required by Vite; older npm does not install its binary packages from the lock file."""
 
 
 def node() -> Path:

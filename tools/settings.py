@@ -1,4 +1,4 @@
-"""Makes `docs/settings.md` from the declarations of `volsched.runtime.settings`: a default is written once.
+"""Generates `docs/settings.md` from the declarations of `volsched.runtime.settings`: a default is written once.
 
 python -m tools.settings > docs/settings.md
 """

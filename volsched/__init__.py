@@ -9,7 +9,7 @@ __all__ = ["Engine"]
 
 
 def __getattr__(name: str) -> Any:
-    """The engine is loaded when it is asked for: who only wants the rules does not pay for a database."""
+    """Loads the engine on first use: programs that only use the rules do not load the database code."""
     if name == "Engine":
         from volsched.library import Engine
 

@@ -1,4 +1,4 @@
-"""`python -m volsched`, for where the command is not on the path."""
+"""`python -m volsched`, for environments where the command is not on the PATH."""
 
 from volsched.cli import main
 

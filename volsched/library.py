@@ -54,7 +54,7 @@ Manifests = str | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one object."""
+    """The result for one object of `apply`."""
 
     kind: str
     key: str
@@ -72,7 +72,7 @@ class RefusedError(Exception):
 
 
 class Engine:
-    """A store, and everything that works on it, in this process. `open` creates one; close it, or use `with`."""
+    """A store, and the components that work on it here. `open` creates an engine; close it, or use `with`."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Engine:
         """The store at a URL or file; without one, where `VOLSCHED_DATABASE_URL` says.
 
         `migrate` creates the store, or brings its tables up to date; without it, StoreError where that is missing.
-        `actor` is who the log says has changed an object. `provisioners` replace those that come with volsched.
+        `actor` is the author of our changes in the log. `provisioners` replace those that come with volsched.
         """
         where = database_url(url)
         if migrate:
@@ -108,7 +108,7 @@ class Engine:
         return cls(open_store(where), actor=actor, provisioners=provisioners)
 
     def close(self) -> None:
-        """Nothing is lost without it, but other processes need not wait for what this one held."""
+        """Release the leases, so that other processes need not wait for them. Nothing is lost without it."""
         if self._system is not None:
             self._system.close()
             self._system = None
@@ -143,7 +143,7 @@ class Engine:
         return done
 
     def delete(self, kind: str, key: str, *, reason: str | None = None) -> bool:
-        """Delete an object; False: it only learned that it is to go, and goes with its last finalizer.
+        """Delete an object; False: it is only marked for deletion, and is removed with its last finalizer.
 
         ObjectError where there is no such object.
         """
@@ -174,25 +174,24 @@ class Engine:
     # --- scheduling -------------------------------------------------------------------------------------
 
     def run_until_idle(self, *, timeout: float = 60.0) -> bool:
-        """Schedule, bind and reconcile until nothing moves; False if something was still to come.
+        """Schedule, bind and reconcile until no work is left; False if work was left at the timeout (in seconds).
 
-        Back-offs and deadlines are waited for as long as the time lasts (in seconds); pods that fit nowhere are
-        not waited for.
+        It waits for back-offs and deadlines, but not for pods that fit nowhere.
         """
         if self._system is None:
             self._system = self._new_system()
         try:
             return run_until_idle(self._system, clock=self._clock, timeout=timeout)
         finally:
-            # The controller's lease: while this program does other things, another may lead.
+            # Releases the controller's lease: another process may lead while this program does other things.
             self._system.close()
 
     def delete_pod_bindings(self, pod: str, *, reason: str | None = None) -> bool:
-        """Drop what was decided for a pod (`namespace/name`) and is not carried out yet: its reservation, with the
-        volumes and the room that it holds. False: there was nothing to drop.
+        """Cancel the reservation of a pod (`namespace/name`): its volumes and capacity are released. False if it
+        has none.
 
-        For schedulers that give a pod up. It never fails: a pod that nobody knows has nothing, and a binding that
-        is being written goes on, because undoing it is not forgetting it (delete the pod for that).
+        For schedulers that give up on a pod. It never fails: an unknown pod has no reservation, and a binding that
+        is being written continues, because that needs a rollback (delete the pod for it).
         """
         key = _named("pod", pod)[1]
         with self._database.read() as connection:
@@ -210,8 +209,8 @@ class Engine:
     def explain(self, pod: str, *, node: str | None = None) -> dict[str, Any]:
         """Why a pod (`namespace/name`) can or cannot be placed now, what would help, and its last attempt.
 
-        What `volsched explain pod -o json` tells; `node` asks about one node. LookupError where there is no such
-        pod or node.
+        The document of `volsched explain pod -o json`; `node` asks about one node. LookupError where there is no
+        such pod or node.
         """
         key = _named("pod", pod)[1]
         system = self._new_system() if self._system is None else self._system
@@ -280,11 +279,11 @@ def whole_system(
     roles: Collection[ProcessRole] = frozenset(ProcessRole),
     names: tuple[str, ...] | None = None,
 ) -> System:
-    """Everything that works on a store, in one process, as the settings say; not started yet.
+    """All components that work on a store, in one process, as the settings say; not started yet.
 
-    `config` is the scheduler's configuration file, where it is not the settings'. `node_agent` plays the nodes
-    too: volumes are attached and pods run; `other_agents`: the nodes have agents of their own, whose word about
-    pods is waited for. `without` leaves small controllers out. With a `bell`, workers in other
+    `config` is the scheduler's configuration file, where it is not the settings'. `node_agent` simulates the
+    nodes too: volumes are attached and pods run; `other_agents`: the nodes have agents of their own, whose reports
+    about pods are awaited. `without` leaves small controllers out. With a `bell`, workers in other
     processes carry the effects out. `names`: the schedulerNames whose pods are placed, where not all of ours.
     """
     settings = read_settings()

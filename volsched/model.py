@@ -1,4 +1,4 @@
-"""What programs that use volsched as a library import to read and write manifests. The code is in `kube`."""
+"""The names that programs with volsched as a library import to read and write manifests. The code is in `kube`."""
 
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
 from volsched.kube.problems import ManifestError

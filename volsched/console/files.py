@@ -1,7 +1,7 @@
 """The console's built files over HTTP, or a page that says how to build them.
 
-They hold nothing of the store: the page gets its data from our API, with the reader's own token. So the files need
-no authentication, and the policy sent with them lets the page call this server only.
+They contain no data of the store: the page gets it from our API, with the reader's own token. So the files need no
+authentication, and the policy sent with them lets the page call this server only.
 """
 
 import gzip
