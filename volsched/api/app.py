@@ -204,7 +204,7 @@ def _constant(make: Callable[[Request], object]) -> Callable[[Request], Awaitabl
 
 
 async def _version_2(request: Request) -> Response:
-    """In JSON, or as the message that kubectl asks for."""
+    """`/openapi/v2` in JSON, or as the message that kubectl requests."""
     if openapi_message.MEDIA_TYPE in request.headers.get("accept", ""):
         return Response(discovery.version_2_message(), media_type=openapi_message.ANSWER_TYPE)
     return HttpAnswer(discovery.version_2()).response()

@@ -14,13 +14,13 @@ from volsched.api.limits import DEFAULT_LIMITS, MOST_HEADER_BYTES, Limits
 GRACE_SECONDS = 5
 """Added to the limit of a body: its reader reports the timeout in an answer, and needs a moment for that."""
 LEAST_READ = 2**14
-"""Bytes that a client reads in that time which reads at all."""
+"""Bytes of an answer that a client must read within `read_seconds`; else its connection is closed."""
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class LimitsConfig(Config):
-    """uvicorn's, with the limits of connections."""
+    """uvicorn's configuration, with the limits of connections."""
 
     limits: Limits = DEFAULT_LIMITS
 
@@ -34,9 +34,9 @@ class TimedProtocol(HttpToolsProtocol):
         self._limits = config.limits if isinstance(config, LimitsConfig) else DEFAULT_LIMITS
         self._timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        """Since the last data that is no header: the end of headers, a part of a body, its end."""
+        """Bytes received since the parser last reported anything but a header: end of headers, body part, end."""
         self._field_bytes = 0
-        """Of the header fields of the current request: they may all come in one piece, with their end."""
+        """Bytes of the current request's header fields: they may all come in one piece, with their end."""
         self._refused = False
         self._reading: asyncio.TimerHandle | None = None
 
@@ -106,7 +106,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        # The reader of the body counts its bytes. Those around its chunks, and behind the last, are counted here.
+        # The reader of the body counts its bytes; `_head_bytes` counts chunk sizes and trailers.
         self._head_bytes = 0
         if not self._refused:
             super().on_body(body)

@@ -32,14 +32,14 @@ FULL_FOR = 30 * SECOND
 LEAST_FREE = 2**20
 """Bytes on the disk of an SQLite store."""
 WITHHELD = "reason withheld"
-"""For unknown callers: the fault may name machines and files."""
+"""Shown to unknown callers: the fault may name machines and files."""
 
 Checks = dict[str, str | None]
 """Check → its fault."""
 
 
 async def alive(services: Services) -> Checks:
-    """Only what a restart would cure: a database that is down is no reason to restart us."""
+    """Only faults that a restart would fix: a database that is down is no reason to restart us."""
     return {"tail": None if services.fan.position >= 0 else "the log was not read yet"}
 
 
@@ -186,7 +186,7 @@ class StoreMetrics(Collector):
 
 
 def _anchors(notes: AnchorNotes | None, position: int, now: int) -> Iterator[Metric]:
-    """Nothing where anchors are disabled."""
+    """No metrics where anchors are disabled."""
     if notes is None:
         return
     yield _gauge(
@@ -204,7 +204,7 @@ def _anchors(notes: AnchorNotes | None, position: int, now: int) -> Iterator[Met
 def _mirror(
     cursors: Mapping[str, KnownCursor], known_gaps: Sequence[Gap], drifted: Sequence[str], now: int
 ) -> Iterator[Metric]:
-    """Nothing where no cluster is observed."""
+    """No metrics where no cluster is observed."""
     if not cursors:
         return
     heard = {kind: max(now - it.heard_at, 0) / SECOND for kind, it in cursors.items()}
@@ -244,7 +244,7 @@ def _effects(gauges: Gauges, now: int) -> Iterator[Metric]:
         if row.state != EffectState.PARKED:
             late[row.queue] = max(late.get(row.queue, 0), (now - row.first_due) / SECOND)
     yield _gauges("volsched_effects_lag_seconds", "For how long the oldest effect has been due.", "queue", late)
-    yield _gauge("volsched_effects_parked", "Effects that were given up and wait for a person.", gauges.parked)
+    yield _gauge("volsched_effects_parked", "Parked effects, which wait for an operator.", gauges.parked)
 
 
 def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
@@ -277,7 +277,7 @@ def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
     yield provisionable
     yield _gauge(
         "volsched_provisioning_reserved_bytes",
-        "Bytes of that room which open bindings have reserved.",
+        "Bytes of provisionable capacity that open bindings have reserved.",
         gauges.reserved_bytes,
     )
 
@@ -341,7 +341,7 @@ def process_metrics(database: Database) -> Iterator[Metric]:
 
 
 class ProcessMetrics(Collector):
-    """Of a process without an API."""
+    """The metrics of a process without an API."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -351,7 +351,7 @@ class ProcessMetrics(Collector):
 
 
 def serve_process_metrics(database: Database, port: int) -> None:
-    """In a thread of its own, on loopback, as long as the process lives."""
+    """Serves in its own thread, on loopback, as long as the process lives."""
     registry = CollectorRegistry()
     registry.register(ProcessMetrics(database))
     ProcessCollector(registry=registry)

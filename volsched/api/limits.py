@@ -32,13 +32,13 @@ class Limits:
     body_bytes_per_second: float = 16 * 2**20
     """Per client; 0 is no limit. A body that is slow to parse counts several times its size."""
     watches: int = 5_000
-    """Of all clients together."""
+    """Open watches of all clients together."""
     watches_per_caller: int = 1_000
-    """Per authenticated caller: without TLS all programs of this machine are one caller, and have `watches`."""
+    """Per authenticated caller. Without TLS all programs of this machine are one caller; `watches` limits them."""
     waiting_bytes: int = 256 * 2**20
     """Unread bytes of one caller's watches, including initial lists; and as many of its other answers."""
     body_bytes: int = 3 * 2**20
-    """As in Kubernetes."""
+    """Limit of a body, as in Kubernetes."""
     hypothesis_seconds: float = 30
     """Limit of an explanation or a simulation."""
     long_seconds: float = 600
@@ -81,7 +81,7 @@ class Buckets:
         return -tokens
 
     def rest(self, client: str, now: float) -> float:
-        """The answer of `take`, without taking."""
+        """What `take` would return, without taking a token."""
         return max(1 - self._tokens(client, now), 0.0) / self.per_second
 
     def _tokens(self, client: str, now: float) -> float:
@@ -114,7 +114,7 @@ class Rates:
             raise _too_much(client, f"{self._bytes.per_second:g} bytes", rest)
 
     def take_bytes(self, client: str, amount: int) -> None:
-        """Count a part of a body; ApiError 429 where the client is deeper in debt than any one body takes it: it
+        """Count a part of a body; ApiError 429 where the client's debt is more than one body can cause: then it
         sends many at once, all of which began before the first had arrived."""
         if self._bytes is None:
             return
@@ -138,7 +138,7 @@ def _too_much(client: str, amount: str, rest: float) -> ApiError:
 
 @dataclass(slots=True)
 class WatchShare:
-    """One caller's part of the watches."""
+    """One caller's share of the watches."""
 
     open: int = 0
     waiting: int = 0
@@ -151,7 +151,7 @@ class WatchShares:
 
     limits: Limits
     _shares: dict[str | None, WatchShare] = field(default_factory=dict)
-    """By caller; None: all callers that cannot be distinguished."""
+    """Caller → its share; None: all callers that cannot be distinguished."""
 
     def enter(self, caller: str | None) -> "WatchSlot":
         """Adds a watch, from its request on; ApiError 429 where it would be too many."""
@@ -174,7 +174,7 @@ class WatchShares:
 
 @dataclass(slots=True)
 class WatchSlot:
-    """One watch's part in its caller's share, until it ends."""
+    """One watch in its caller's share, until it ends."""
 
     shares: WatchShares
     caller: str | None
@@ -195,10 +195,10 @@ class WatchSlot:
         self.shares.leave(self.caller)
 
 
-# Answers: a client that does not read keeps its connection's buffer filled, and no more than that.
+# Answers: a client that does not read fills the buffer of its connection, and takes no more memory than that.
 
 PIECE_BYTES = 2**18
-"""A connection takes a piece when it has sent most of those before it; of one large piece it would take all."""
+"""A connection takes a piece when it has sent most of the earlier ones; it would buffer one large piece whole."""
 
 
 def in_pieces(content: bytes) -> Iterator[bytes]:
@@ -260,27 +260,27 @@ def _too_many(reason: str) -> ApiError:
     return ApiError(429, f"{reason}; try again later", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})
 
 
-# Threads: what takes long runs beside the event loop, and callers take turns.
+# Threads: long computations run beside the event loop, and callers take turns.
 
 
 @dataclass(slots=True)
 class _Share:
-    """One caller's part of the threads."""
+    """One caller's share of the threads."""
 
     turn: asyncio.Semaphore
     requests: int = 0
-    """That compute, or wait for their turn."""
+    """Requests that compute, or wait for their turn."""
 
 
 @dataclass(slots=True)
 class CallerThreads:
-    """Threads that all callers share. One caller never has all of them, however much it asks for: it waits for
-    itself, and others do not. Lives in the event loop."""
+    """Threads that all callers share. One caller never has all of them: its further requests wait, and those of
+    others do not. Lives in the event loop."""
 
     at_once: int
     per_caller: int
     waiting: int | None = None
-    """Requests of one caller that may wait, each with what it was sent; None: any number."""
+    """Requests of one caller that may wait, each with its body; None: any number."""
     _threads: anyio.CapacityLimiter | None = None
     _shares: dict[str, _Share] = field(default_factory=dict)
 

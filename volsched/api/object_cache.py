@@ -1,4 +1,4 @@
-"""All objects of the log in memory, kept by the reader behind the watches, each encoded once for all who read it.
+"""All objects of the log in memory, updated by the reader behind the watches, each encoded once for all readers.
 
 It holds the objects as of one event (`place`). A read that must not return anything older asks `freshness` first.
 Only the event loop uses it. The objects are those of the reader behind the watches; their encodings are kept for
@@ -32,7 +32,7 @@ class KindCache:
     """No object of the kind was added, modified or deleted after this position."""
     states: dict[str, ObjectState] = field(default_factory=dict)
     _keys: list[str] = field(default_factory=list)
-    """In order."""
+    """The keys, sorted."""
     _kept: dict[str, tuple[int, dict[Hashable, Any]]] = field(default_factory=dict)
     """Key → the object's version, and its encodings by form."""
     _lists: dict[Hashable, Any] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class KindCache:
         return list(zip(chosen, map(self.states.__getitem__, chosen), strict=True))
 
     def encoding(self, key: str, state: ObjectState, form: Hashable, make: Callable[[], T]) -> T:
-        """The object's encoding in that form, made once: it depends on the form and the object's version alone."""
+        """The object's encoding in that form, cached: it depends on the form and the object's version alone."""
         known = self._kept.get(key)
         if known is None or known[0] != state.rv:
             if len(self._kept) >= MOST_OBJECTS:

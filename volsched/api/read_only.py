@@ -1,7 +1,8 @@
 """The API of a followed cluster: a request to change an object is answered with "ask the cluster itself".
 
-The store holds what was observed; an object written here would be in no cluster. Reservations are no objects of
-the cluster: a process that decides accepts them. The extender itself refuses to bind where nothing is bound.
+The store holds what was observed; an object written here would be in no cluster. Reservations are not objects of
+the cluster: a process that makes decisions accepts them. In a process that does not bind, the extender itself
+refuses to bind.
 """
 
 import re
@@ -49,7 +50,7 @@ class ReadOnly:
 
     def _is_allowed(self, method: str, path: str) -> bool:
         if is_read(method, path) or path == _BIND:
-            # Where nothing is bound, the extender refuses in an answer that kube-scheduler reads.
+            # In a process that does not bind, the extender refuses in an answer that kube-scheduler reads.
             return True
         if self._services.binds and _CONFIRM.fullmatch(path):
             return True

@@ -65,7 +65,7 @@ class Services:
     """Bindings planned or confirmed here are carried out, by this process or by workers."""
     shares: WatchShares = field(init=False)
     tally: StorageTally = field(default_factory=StorageTally)
-    """Kept up by the reader behind the watches."""
+    """Updated by the reader behind the watches."""
     freshness: "Freshness | None" = None
     """Set while the reader behind the watches runs; without, every request reads the database."""
     full_at: int | None = None
@@ -121,7 +121,7 @@ class Services:
         raise ConflictError("the object changed at every attempt to write it; try again")
 
     async def surroundings(self, subject: Subject) -> AdmissionContext:
-        """What must be read before the object is written; usually nothing."""
+        """The context that admission reads before the object is written; usually empty."""
         if not has_surroundings(subject, zonal_upgrade=self.zonal_upgrade):
             return NO_CONTEXT
         (context,) = await self.read(read_surroundings, self.database, [subject], zonal_upgrade=self.zonal_upgrade)

@@ -80,7 +80,7 @@ class Scope:
 def changes_of(
     events: Iterable[Event], states: States, follow: Callable[[Event, State | None], None] = lambda *_: None
 ) -> Iterator[WatchEvent]:
-    """The changes of objects among the events; `states` are the streams' states before, and are updated.
+    """The changes of objects among the events; `states` are the earlier states of the streams, and are updated.
 
     Decisions about an object do not change its version and are no change of it. `follow` gets every event, with
     the resulting object.
@@ -121,13 +121,13 @@ RING = 8_192
 PAUSE_SECONDS_A_WATCHER = 0.0002
 """Per watcher, between two wake-ups of all: several times the cost of sending one of them the changes.
 
-So a crowd of watchers takes a part of a core and not all of it. A change after a pause is sent at once.
+So many watchers take a part of a core and not all of it. A change after a pause is sent at once.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """What a reader has found, up to an event."""
+    """The changes that a reader has found, up to an event."""
 
     place: Place
     changes: tuple[WatchEvent, ...] = ()
@@ -162,7 +162,7 @@ class Tail:
         head = current_head(self.database)
         with self._reading:
             if self.place[0] >= head[0] and self.place != head and current_head(self.database) == head:
-                # A backup was restored: this is another log than the one that we have read.
+                # A backup was restored: this is another log than the one that was read before.
                 self.place = NOWHERE
             while self.place[0] < head[0] and self._step():
                 pass
@@ -175,7 +175,7 @@ class Tail:
             with self.database.glance() as connection:
                 events = tail(connection, after=self.place[0], limit=CHUNK)
         except ArchivedError:
-            # We slept too long, and the missed events are archived.
+            # The reader slept too long, and the missed events are archived.
             return self._begin()
         if not events:
             return 0

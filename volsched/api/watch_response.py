@@ -94,15 +94,15 @@ class Watch:
 
 
 class Sending:
-    """A watch being sent. It has one timer: timers for every chunk and every wait would cost a crowd of watchers
-    more than sending."""
+    """A watch being sent. It has one timer: with many watchers, timers for every chunk and every wait would
+    cost more than sending."""
 
     def __init__(self, watch: Watch, send: Send) -> None:
         self._watch, self._send = watch, send
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Future[None] | None = None
         self.is_sending = False
-        """A part of a chunk is unread."""
+        """A chunk is being sent, and the client has not read all of it."""
         self._timer: asyncio.TimerHandle
 
     async def run(self) -> None:

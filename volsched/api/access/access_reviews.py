@@ -35,7 +35,7 @@ IN_NAMESPACES = {(it.group, it.plural) for it in RESOURCES if it.namespaced} | {
     (OURS, it.resource) for it in OPERATIONS if it.path.startswith(NAMESPACED)
 }
 StatusOf = Callable[[Caller, Mapping[str, Any]], dict[str, Any]]
-"""From a review's spec to its status."""
+"""Computes the status of a review from its spec."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ TELL = ("create", "update", "patch")
 OPEN = frozenset({"/healthz", "/livez", "/readyz"})
 """Answered without authentication."""
 CONSOLE = "/ui/"
-"""The console's files need no authentication either: they are the same for all, and hold nothing of the store."""
+"""The console's files need no authentication either: they are the same for all, and contain no data."""
 
 OURS = "volsched.io"
 STORAGE = "storage.k8s.io"
@@ -46,14 +46,14 @@ class May:
 @dataclass(frozen=True, slots=True)
 class AllowRow:
     group: str | None
-    """None: a path that is no resource."""
+    """None: a path that is not a resource."""
     resource: str
-    """`pods`, `pods/status`; `history/*` is the resource and all that is below it. A path may end in `*` too."""
+    """`pods`, `pods/status`; `history/*` is the resource and everything below it. A path may end in `*` too."""
     may: Mapping[Role, May] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     """Verbs for any authenticated caller."""
     recorded: bool = False
-    """It reads history, and so the caller and the question are recorded in the history."""
+    """Whether it reads history: then the caller and the question are recorded in the history."""
 
 
 Verbs = tuple[str, ...]
@@ -210,7 +210,7 @@ def row_of_path(path: str) -> AllowRow | None:
 #
 # Paths in Kubernetes' form are parsed by the same function that serves them (`resources.parse_path`), so that no
 # path can mean one thing to the gate and another behind it. Other routes are matched on the decoded path, and so
-# it is parsed here; a path that hides a slash inside a segment means nothing.
+# it is parsed here; a path with an encoded slash inside a segment has no row.
 
 _FALSE = ("false", "0", "f", "False", "FALSE")
 _VERBS = {"PUT": "update", "PATCH": "patch", "HEAD": "get"}
@@ -221,7 +221,7 @@ class RequestAttributes:
     verb: str
     path: str
     group: str | None = None
-    """None: the path is no resource."""
+    """None: the path is not a resource."""
     resource: str = ""
     subresource: str | None = None
     namespace: str | None = None

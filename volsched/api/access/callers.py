@@ -49,9 +49,9 @@ class Grant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     name: str
-    """For a node, the node's name."""
+    """The user's name; for a node, that of the node."""
     actor: str
-    """As the log names it: `token/NAME`, `cert/NAME`, `api/USER`."""
+    """The actor in the log: `token/NAME`, `cert/NAME`, `api/USER`."""
     grants: tuple[Grant, ...] = ()
     until: int | None = None
     """When it expires, in microseconds since 1970."""
@@ -71,7 +71,7 @@ def current_caller() -> Caller | None:
 
 
 def note_caller(caller: Caller) -> None:
-    """For the rest of this request's task."""
+    """Set the caller for the rest of this request's task."""
     _current.set(caller)
 
 
@@ -219,7 +219,7 @@ def _stored_token(database: Database, id_: str) -> CheckedToken | None:
 ORGANIZATION_PREFIX = "volsched:"
 LONGEST_NAME = 253
 Certificate = Mapping[str, Any]
-"""In the form of `ssl.SSLSocket.getpeercert`."""
+"""A certificate in the form of `ssl.SSLSocket.getpeercert`."""
 
 
 def caller_of(certificate: Certificate, *, now: int) -> Caller:

@@ -51,7 +51,7 @@ LONGEST_QUESTION = 500
 
 
 def audit_read(actor: str, question: str, client: str | None) -> Command:
-    """Committed by the process's writer, with other waiting commands: a read costs a part of a commit."""
+    """Committed by the process's writer, batched with other waiting commands."""
     printable = "".join(char if char.isprintable() else "?" for char in question)
     data = {"question": shortened(printable, LONGEST_QUESTION)} | ({} if client is None else {"client": client})
 
@@ -228,7 +228,7 @@ class Gate:
         except UnauthorizedError:
             return False
         except StoreError:
-            # Unknown; nor is there anything new to watch until the database answers again.
+            # Unknown. Until the database answers again, there is nothing new to watch either.
             return True
         return True
 

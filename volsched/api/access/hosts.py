@@ -40,7 +40,7 @@ def host_of(url: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Hosts:
     names: frozenset[str]
-    """In lower case; `*.example.org` is any one label before the rest."""
+    """Host names in lower case; `*.example.org` matches any one label before the rest."""
     addresses: frozenset[ipaddress.IPv4Address | ipaddress.IPv6Address] = frozenset()
 
     def knows(self, host: str) -> bool:
@@ -53,7 +53,7 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class LoopbackHosts:
-    """Of a server without TLS."""
+    """The hosts of a server without TLS: names of this machine only."""
 
     def knows(self, host: str) -> bool:
         return is_loopback(host)
@@ -67,7 +67,7 @@ def names_us(headers: Sequence[tuple[bytes, bytes]], hosts: Hosts | LoopbackHost
             return False
         if name == b"origin" and not hosts.knows(host_of(text)):
             return False
-    # What a foreign page embeds, such as an image, comes without an origin: it would be requested, and recorded,
-    # in its reader's name. Following a link to us is allowed.
+    # A request for embedded content, such as an image in a foreign page, has no origin header: it would be served,
+    # and recorded, in its reader's name. Following a link to us is allowed.
     browser = dict(headers)
     return browser.get(b"sec-fetch-site") != b"cross-site" or browser.get(b"sec-fetch-mode") == b"navigate"

@@ -92,7 +92,7 @@ def _why(error: Exception) -> str:
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CA_DAYS = 3650
 BACKDATED = timedelta(minutes=5)
-"""For clients whose clocks are a little behind."""
+"""Certificates are valid from so long ago, for clients whose clocks are slow."""
 
 
 class AuthorityError(Exception):

@@ -1,4 +1,4 @@
-"""The extender's decisions: the scheduler's picture, the caller's pods, the rules."""
+"""The extender's decisions: the rules, applied to the scheduler's picture and the caller's pods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -97,7 +97,7 @@ class UnseenPodError(BindError):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderPlacement:
-    """The pod is on its node."""
+    """The binding is done: the pod is on its node."""
 
 
 @dataclass(frozen=True, slots=True)

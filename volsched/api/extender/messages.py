@@ -31,14 +31,14 @@ class Candidates:
 @dataclass(frozen=True, slots=True)
 class Assignment:
     pod: str
-    """Its key."""
+    """The pod's key."""
     uid: str
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Of one node: the pods to be evicted, by uid."""
+    """The pods to be evicted from one node, by uid."""
 
     pods: tuple[str, ...]
     violations: int

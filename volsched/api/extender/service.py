@@ -189,7 +189,7 @@ class Extender:
         return self._decider
 
     async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """In a thread, and one call at a time: each must see the plan of the one before."""
+        """Run it in a thread, one call at a time: each must see the plan of the previous one."""
         if self._turn is None:
             self._turn = anyio.CapacityLimiter(1)
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._turn)

@@ -40,17 +40,17 @@ Manifest = dict[str, Any]
 LIGHT_BYTES = {JSON: 2**14, PROTOBUF: 2**14}
 """Parsed in the event loop, because that takes less than starting a thread; other formats never."""
 MOST_BYTES = {YAML: 2**19}
-"""For formats that are slow to parse, such as YAML. For all others, the limit of a request."""
+"""Limits of formats that are slow to parse, such as YAML. All others have the limit of a request."""
 MOST_HOLDERS = 2**17
 """Lists and mappings of a JSON body: each takes a hundred bytes of memory, and two in the body."""
 SMALL_BYTES = 2**16
-"""For small messages: reviews, bindings, options."""
+"""The limit of small messages: reviews, bindings, options."""
 SOURCE = "the body of the request"
 _MOST_SHOWN = 30
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 """Kubernetes names the place in its own source; clients do not compare it, but people search for it."""
 REJECTED = "the server rejected our request due to an error in our request"
-"""Sent without details: by that clients distinguish a JSON patch that cannot be applied from an invalid object."""
+"""Sent without details: so clients distinguish a JSON patch that cannot be applied from an invalid object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def check_size(content: bytes, form: str, *, most: int | None = None) -> None:
 def read_value(body: bytes, form: str, *, nulls: bool = False) -> Any:
     """The one value of a body; ApiError 400 where it cannot be read, 413 where it holds too much."""
     check_size(body, form)
-    # Also those in texts: they are counted before anything is made of them.
+    # Brackets inside strings count too: they are counted before the body is parsed.
     if body.count(b"[") + body.count(b"{") > MOST_HOLDERS:
         raise ApiError(413, f"{SOURCE} holds more than {MOST_HOLDERS} lists and mappings")
     value = _value(body, form, nulls=nulls)
@@ -198,7 +198,7 @@ def fitted(raw: Mapping[str, Any], target: RequestTarget, *, new_suffix: str | N
         _check_namespace(metadata, target)
         metadata["namespace"] = target.namespace
     else:
-        # Dropped, as Kubernetes does. In a manifest file it is refused, because somebody has written it there.
+        # Dropped, as Kubernetes does. In a manifest file it is refused, because its author has written it there.
         metadata.pop("namespace", None)
     return {**raw, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 KEPT = "Stored and shown; volsched does not act on it."
 TYPES: Mapping[str, str] = {
     "V1Pod": "Containers that run together on one node, which is chosen together with the pod's volumes.",
-    "V1PersistentVolumeClaim": "A request for storage. It is bound to one volume, which is then its own.",
+    "V1PersistentVolumeClaim": "A request for storage. It is bound to one volume, which no other claim can use.",
     "V1PersistentVolume": "A piece of storage in the cluster, and from which nodes it can be reached.",
     "V1StorageClass": "A kind of storage: who provisions it, when it is bound, and what happens to it after use.",
     "V1Node": "A machine that runs pods.",
@@ -44,7 +44,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "generation": "How often the desired state has changed.",
         "creationTimestamp": "When it was created.",
         "deletionTimestamp": "When it is to be deleted; it stays until its finalizers are removed.",
-        "deletionGracePeriodSeconds": "The seconds that it has to end.",
+        "deletionGracePeriodSeconds": "The seconds that it has to terminate.",
         "finalizers": "Which components must finish before it is deleted. Each removes its own entry.",
         "ownerReferences": "Objects that it belongs to. It is deleted when the last of them is gone.",
         "managedFields": "Who owns which field, from the first server-side apply on.",
@@ -71,7 +71,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "accessModes": "How it can be mounted.",
         "nodeAffinity": "From which nodes it can be reached. Pods that use it are placed there only.",
         "storageClassName": "The class that claims must name to get it.",
-        "claimRef": "The claim that it belongs to. With a uid, it is reserved for that claim for good.",
+        "claimRef": "The claim that it belongs to. With a uid, it is reserved for that claim permanently.",
         "persistentVolumeReclaimPolicy": "What happens to it when its claim is deleted: `Retain` or `Delete`.",
         "volumeMode": "`Filesystem` or `Block`.",
         "local": "A disk of one node, which its node affinity names.",
@@ -86,7 +86,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     },
     "V1StorageClass": {
         **_OBJECT,
-        "provisioner": "Who provisions volumes of the class; `kubernetes.io/no-provisioner`: nobody.",
+        "provisioner": "The provisioner of the class's volumes; `kubernetes.io/no-provisioner`: none.",
         "volumeBindingMode": "`Immediate`, or `WaitForFirstConsumer`: the pod's node is chosen with the volume.",
         "reclaimPolicy": "The reclaim policy of volumes that are provisioned for it.",
         "allowVolumeExpansion": "Whether claims may request more later. volsched does not expand volumes yet.",
@@ -105,7 +105,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "priority": "Its priority as a number, filled in from the class.",
         "volumes": "The volumes that its containers can mount; those of claims decide where it can run.",
         "containers": "The containers that run in it.",
-        "terminationGracePeriodSeconds": "The seconds that it has to end when it is deleted.",
+        "terminationGracePeriodSeconds": "The seconds that it has to terminate when it is deleted.",
         "restartPolicy": "Whether containers that end are started again.",
     },
     "V1Volume": {
@@ -140,7 +140,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "taints": "Marks that keep away pods which do not tolerate them.",
     },
     "V1NodeStatus": {
-        "allocatable": "What pods may use of it. volsched takes a missing value for no limit.",
+        "allocatable": "The resources that pods may use. volsched treats a missing value as no limit.",
         "capacity": "Its total resources.",
         "conditions": "Its conditions, such as `Ready`.",
     },
@@ -163,7 +163,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
 
 
 def description_of(type_: str, field: str | None = None) -> str | None:
-    """Of a type, or of one of its fields; None where there is no description."""
+    """The description of a type, or of one of its fields; None where there is none."""
     if field is None:
         return TYPES.get(type_)
     return FIELDS.get(type_, {}).get(field) or (_OBJECT.get(field) if type_ in TYPES else None)

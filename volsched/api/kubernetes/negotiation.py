@@ -18,7 +18,7 @@ from volsched.questions.get.object_rows import ColumnHead
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-"""For bodies (`protobuf`); answers never use it."""
+"""The media type of protobuf: for bodies (`protobuf`), never for answers."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -39,7 +39,7 @@ class AnswerFormat(Enum):
 class AnswerRequest:
     form: AnswerFormat
     version: str = "v1"
-    """Of the table or the metadata: clients request what they can read."""
+    """The version of the table or the metadata, as the client requests it."""
 
     @property
     def api_version(self) -> str:
@@ -97,7 +97,7 @@ UNREAD = (408, 413)
 """Answers that are sent before the whole body has arrived: the rest is not awaited."""
 SMALLEST_PACKED, PACKING_LEVEL = 16_000, 1
 """The bytes from which an answer is packed, and gzip's level: the map of 5,000 nodes, 700 KB, takes 3 ms to pack,
-and a twentieth of its size is left."""
+to a twentieth of its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class HttpAnswer:
 
 
 def _header_text(text: str) -> str:
-    """In a form that a header can hold."""
+    """The text in a form that a header can hold."""
     safe = text.encode("ascii", "replace").decode()
     return "".join(char if char.isprintable() else "?" for char in safe).replace("\\", "\\\\").replace('"', '\\"')
 

@@ -1,4 +1,4 @@
-"""`/openapi/v2` as the protobuf message that kubectl asks for: it reads no other form of it.
+"""`/openapi/v2` as the protobuf message that kubectl requests, the only form of it that kubectl reads.
 
 kubectl validates the items of a `List` by this document; for single objects it leaves that to the server. The
 numbers are those of gnostic's `OpenAPIv2.proto`, as far as our document has the fields.

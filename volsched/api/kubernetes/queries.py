@@ -184,7 +184,7 @@ MANAGER_MAX = 128
 
 
 class Match(StrEnum):
-    """What a list's resourceVersion means."""
+    """The meaning of a list's resourceVersion."""
 
     NOT_OLDER = "NotOlderThan"
     EXACT = "Exact"

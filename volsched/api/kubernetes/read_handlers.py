@@ -72,7 +72,7 @@ def _state_of(database: Database, connection: Connection, head: int, target: Req
 
 
 def read_page(database: Database, target: RequestTarget, options: ListOptions, *, now: int) -> Page:
-    """As of the version of the first page; ArchivedError where that is too old."""
+    """A page as of the version of the first page; ArchivedError where that is too old."""
     with database.read() as connection:
         head = read_head(connection).position
         if options.position is not None and options.position > head:
@@ -88,7 +88,7 @@ def read_page(database: Database, target: RequestTarget, options: ListOptions, *
 
 
 def _leases(database: Database, target: RequestTarget, options: ListOptions, now: int) -> tuple[Item, ...]:
-    """All objects outside the log: there are as many leases as clients, so pages are not worth it."""
+    """All objects outside the log, on one page: there are only as many leases as clients."""
     leases = (
         client_leases(database, target.namespace) if target.resource.stored_in is ResourceStorage.BESIDE else []
     )
@@ -138,7 +138,7 @@ def _with_bindings(
 MOST_IN_THE_LOOP = 501
 """Objects that the event loop lists itself: a page of kubectl, and the one that says that there are more.
 
-Mostly they are encoded already. A longer list would hold up other requests.
+Most of them are encoded already. A longer list would block other requests.
 """
 
 
@@ -174,7 +174,7 @@ async def list_objects(
             everything = options.selection.everything
             most = None if options.limit is None or not everything else options.limit + 1
             states = cached.objects(namespace=target.namespace, after=options.after, most=most)
-            # A long list is made in a thread, without the cache, which is the event loop's.
+            # A long list is built in a thread, without the cache, which only the event loop uses.
             short = len(states) <= MOST_IN_THE_LOOP
             rendering = Rendering(target.resource, wanted, include, cached if short else None)
             call = partial(_cached_list, rendering, options, position, states, services.clock())
@@ -210,7 +210,7 @@ async def _cached_kind(
 
 
 def _depends_on_version_alone(state: ObjectState, wanted: AnswerRequest) -> bool:
-    """Not a table row of an assumed object: it also shows the binding, which is no part of the object."""
+    """False for a table row of an assumed object: it also shows the binding, which is not part of the object."""
     return wanted.form is not AnswerFormat.TABLE or state.assumed is None
 
 
@@ -266,8 +266,8 @@ class Rendering:
                 return negotiation.object_list(self.resource, list(items), metadata)
 
     def shared_list_document(self, position: int, states: list[KeyedState], more: bool) -> dict[str, Any]:
-        """A list of all objects between its first and its last, as whole objects. It is the same for all callers
-        until one of the kind changes."""
+        """A list of whole objects that leaves out none between its first and its last. It is the same for all
+        callers until an object of the kind changes."""
         assert self.cached is not None
         first, last = states[0][0], states[-1][0]
         metadata = {"resourceVersion": str(position)} | ({"continue": token(position, last)} if more else {})

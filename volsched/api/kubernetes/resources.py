@@ -155,7 +155,7 @@ _EMPTY = (
     _resource_outside_log("DeviceClass", "resource.k8s.io/v1", "deviceclasses", namespaced=False),
     _resource_outside_log("DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", namespaced=False),
 )
-"""What kube-scheduler lists before it starts; it waits for each of them without limit."""
+"""Kinds that kube-scheduler lists before it starts; it waits for each of them without limit."""
 RESOURCES = (*(_resource(kind) for kind in KINDS.values()), _EVENTS, LEASES, *_EMPTY)
 GROUPS = tuple(dict.fromkeys((it.group, it.version) for it in RESOURCES))
 """(group, version) of everything that is served."""
@@ -227,7 +227,7 @@ Place = RequestTarget | GroupVersion | ApiGroup | Root
 
 def parse_path(raw: str) -> Place | None:
     """None where nothing is served. `raw` is the path as sent, still percent-encoded, without its query."""
-    # The gate parses what the handlers parse again, and clients repeat themselves.
+    # Cached: the gate and the handlers parse the same path, and clients repeat requests.
     return _known_place(raw) if len(raw) <= LONGEST_REMEMBERED else _place(raw)
 
 

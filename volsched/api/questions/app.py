@@ -27,13 +27,13 @@ from volsched.scheduling.pod_reservations import LONGEST_KEY, Reserver
 from volsched.scheduling.rules.configuration import Configuration
 
 LONG_AT_ONCE, LONG_PER_CALLER, LONG_WAITING = 2, 1, 8
-"""Explanations, simulations, verifications: each may take seconds of one core. So many of one caller are taken."""
+"""Limits of long requests, such as explanations: at once, at once for one caller, in all for one caller."""
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _log = logging.getLogger("volsched.api")
 
 
 class OwnEndpoints:
-    """For `/apis/volsched.io` and everything below."""
+    """The ASGI application for `/apis/volsched.io` and everything below."""
 
     def __init__(self, services: Services, metrics: HttpMetrics, configuration: Configuration) -> None:
         self._services, self._metrics = services, metrics
@@ -129,7 +129,7 @@ class OwnEndpoints:
         self._sides.close()
 
     def _append(self, command: Command) -> Done:
-        """In the serving thread; the writer has its own."""
+        """Commit in the serving thread; the writer has its own."""
         return self._services.writer.submit(command).result()
 
     def _failed(self, error: Exception, request: Request) -> HttpAnswer:
@@ -147,7 +147,7 @@ def _namespaces(caller: Caller | None) -> frozenset[str] | None:
 
 
 def _new_id() -> str:
-    """In the form of all binding ids."""
+    """A new id, in the form of all binding ids."""
     return uuid4().hex[:12]
 
 

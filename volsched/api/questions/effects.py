@@ -67,7 +67,7 @@ def _effect_status(parked: Parked, message: str) -> dict[str, Any]:
 
 
 def cancel_binding(context: Context, request: OperationRequest) -> HttpAnswer:
-    """As if it had failed: its writes are undone, or kept where a volume may hold data."""
+    """End the binding as if it had failed: its writes are undone, or kept where a volume may hold data."""
     name, reason = request.path["name"], _required_reason(request)
     database = context.services.database
     with database.read() as connection:
@@ -100,7 +100,7 @@ def _required_reason(request: OperationRequest) -> str:
     assert isinstance(request.body, CertainReason)
     reason = request.body.reason.strip()
     if not reason:
-        raise ApiError(422, "reason: it is empty; say why, for those who ask later")
+        raise ApiError(422, "reason: it must not be empty; the log keeps it")
     return reason
 
 
@@ -119,5 +119,5 @@ def free_lease(context: Context, request: OperationRequest) -> HttpAnswer:
     name, reason = request.path["name"], request.body.reason.strip() or None
     lease = free(context.services.database, name, actor=request.actor, now=request.now, reason=reason)
     if lease is None:
-        raise ApiError(409, f'nobody holds lease "{name}"; only what is held can be freed')
+        raise ApiError(409, f'lease "{name}" has no holder; only a held lease can be freed')
     return _success(f"{name} is free; {lease.holder} held it in epoch {lease.epoch}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from volsched.api.questions.operations import OperationRequest
 
 INCLUDED = "Metadata"
-"""What each row of a Table has of its object, unless the request says otherwise."""
+"""The part of its object that each row of a Table has by default."""
 
 
 def list_answer(answer: ObjectsAnswer, request: "OperationRequest") -> HttpAnswer:
@@ -28,7 +28,7 @@ def list_answer(answer: ObjectsAnswer, request: "OperationRequest") -> HttpAnswe
 
 
 def object_answer(answer: ObjectsAnswer, request: "OperationRequest", code: int = 200) -> HttpAnswer:
-    """For an answer of one row."""
+    """The HTTP answer for an answer of one row."""
     manifest = answer.rows[0].manifest()
     match request.wanted.form:
         case AnswerFormat.TABLE:

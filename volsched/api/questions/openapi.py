@@ -172,7 +172,7 @@ def _answers() -> dict[str, Any]:
 
 
 def _shape(answer: Any) -> dict[str, Any]:
-    """The schema of a typed answer and of what is in it."""
+    """The schema of a typed answer, and of the types in it."""
     schema = TypeAdapter(answer).json_schema(ref_template=_REF + "{model}", mode="serialization")
     parts = schema.pop("$defs", {})
     return {name: _as_version_3_0(it) for name, it in ({schema["title"]: schema} | parts).items()}

@@ -53,12 +53,12 @@ class Param:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What operations are served with; they run in threads, beside the event loop."""
+    """The dependencies of operations, which run in threads beside the event loop."""
 
     services: Services
     configuration: Configuration
     reserver: Reserver
-    """For one thread at a time."""
+    """Used by one thread at a time."""
 
 
 _INCLUDE = Param(
@@ -85,7 +85,7 @@ class OperationRequest:
     namespaces: frozenset[str] | None = None
     """The namespaces that the caller may read; None: all."""
     unpacks: bool = False
-    """The caller reads gzip."""
+    """The caller accepts gzip."""
 
     def text(self, name: str) -> str | None:
         value = self.query.get(name)
@@ -112,7 +112,7 @@ class Operation:
     body: type[BaseModel] | None = None
     needs_body: bool = False
     media: str = JSON
-    """Of the body; YAML is accepted for JSON too."""
+    """The body's media type; YAML is accepted for JSON too."""
     code: int = 200
     turn: Turn = "reader"
     writes: bool = False

@@ -62,7 +62,7 @@ def confirm(context: Context, request: OperationRequest) -> HttpAnswer:
 
 
 def renew(context: Context, request: OperationRequest) -> HttpAnswer:
-    """By `POST …/renew`, or by a patch of the object."""
+    """Renew a reservation, by `POST …/renew` or by a patch of the object."""
     body: Renewal | ReservationPatch = request.body
     seconds = body.spec.ttlSeconds if isinstance(body, ReservationPatch) else body.ttlSeconds
     name = _checked_name(context, request)

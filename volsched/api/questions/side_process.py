@@ -37,9 +37,9 @@ READY = b"ready"
 _LENGTH = struct.Struct(">Q")
 _PART = 2**16
 NICENESS = 5
-"""The server's own process goes first."""
+"""The server's own process has priority."""
 START_SECONDS = 120
-"""To load the program on a busy machine; the question's own limit begins after it."""
+"""Limit for loading the program on a busy machine; the question's own limit begins after it."""
 LOST = "the process that worked on it has ended; try again"
 _log = logging.getLogger("volsched.api")
 
@@ -149,7 +149,7 @@ class _Side:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                # Closing flushes the rest of a question, which the process may have died over.
+                # Closing flushes the rest of a question; the process may have died before it read all of it.
                 with suppress(BrokenPipeError):
                     pipe.close()
 
@@ -179,7 +179,7 @@ def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
 
 def main() -> None:
     os.nice(NICENESS)
-    # Other code's prints must not get between the answers.
+    # Output printed by other code must not be mixed into the answers.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 

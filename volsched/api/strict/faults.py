@@ -53,9 +53,9 @@ class RequestShape:
     """`watch`, `list`, `get` or `write`."""
     plural: str
     streamed: bool = False
-    """It requests a streamed list."""
+    """Whether it requests a streamed list."""
     is_further_page: bool = False
-    """It requests a further page."""
+    """Whether it requests a further page."""
     client: str = ""
     """Its User-Agent."""
 
