@@ -74,5 +74,5 @@ def test_a_name_that_nobody_holds_is_reported_and_changes_nothing(
     lease = acquire(database, name="controller", holder="host-1", now=system_clock(), ttl=TTL)
     refused = run(*words, "leases", "free", name, "--reason", "a slip")
     assert (refused.code, refused.out) == (3, "")
-    assert f'nobody holds lease "{name}"; see volsched leases list' in refused.err
+    assert f'lease "{name}" has no holder; see volsched leases list' in refused.err
     assert current(database, name="controller") == lease

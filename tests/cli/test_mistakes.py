@@ -156,7 +156,7 @@ PLACES: list[tuple[str, int, str]] = [
     ("migrate --db {tmp}/none/x.db", 1, "create it, or name another file"),
     ("get pods --server 127.0.0.1:8700", 2, "write https://HOST:PORT"),
     ("get pods --server http://example.org:80", 2, "write https://example.org:80"),
-    ("get pods --server http://127.0.0.1:1", 1, "does it run (volsched up"),
+    ("get pods --server http://127.0.0.1:1", 1, "is it running (volsched up"),
     ("get pods --server http://127.0.0.1:1 --db x.db", 2, "name two places; give one of them"),
     ("get pods --server https://127.0.0.1:1 --token-file nofile", 2, "give the file of a token"),
     ("get pods --kubeconfig nofile", 2, "check the path and its permissions"),

@@ -102,7 +102,7 @@ def test_what_nobody_has_foreseen_is_reported_as_our_fault(tmp_path: Path) -> No
     broken = "import volsched.cli.app as it\nit.app = lambda: 1 // 0\nfrom volsched.cli import main\nmain()\n"
     told = ran(broken, tmp_path)
     assert (told.returncode, told.stderr.count("\n")) == (1, 1)
-    assert "a fault of volsched itself: ZeroDivisionError" in told.stderr
+    assert "a bug in volsched: ZeroDivisionError" in told.stderr
     assert "Traceback" in ran(broken, tmp_path, VOLSCHED_TRACEBACK="1").stderr
 
 
@@ -137,7 +137,7 @@ def test_output_onto_a_full_disk_is_no_fault_of_volsched(run: Run, db: str, word
     told = in_shell(f"{words} > /dev/full", db)
     assert (told.returncode, told.stderr) == (
         1,
-        "error: the output cannot be written: No space left on device; make room, or write it elsewhere\n",
+        "error: the output cannot be written: No space left on device; free space, or write it elsewhere\n",
     )
 
 
@@ -148,7 +148,7 @@ def test_output_onto_a_full_disk_is_no_fault_of_volsched(run: Run, db: str, word
 def test_a_job_without_standard_streams_does_its_work(run: Run, db: str, words: str, code: int) -> None:
     run("apply", "-f", str(EXAMPLE), "--db", db)
     told = in_shell(words, db)
-    assert (told.returncode, "fault of volsched" in told.stderr) == (code, False), told.stderr
+    assert (told.returncode, "bug in volsched" in told.stderr) == (code, False), told.stderr
 
 
 def in_shell(words: str, db: str) -> subprocess.CompletedProcess[str]:

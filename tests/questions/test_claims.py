@@ -292,10 +292,10 @@ def test_the_glance_says_which_cluster_it_is_and_when_it_was_heard_of(database: 
     assert "cluster" not in shown(NOW)
     observer = ClusterObserver(database, GivenCluster())
     observer.attach(observer.cluster.describe(), NOW)
-    assert "cluster given: nobody follows it in this store; see: volsched audit drift" in shown(NOW)
+    assert "cluster given: no process follows it in this store; see: volsched audit drift" in shown(NOW)
     settle(observer)
     told = shown(NOW + 90 * SECOND)
-    assert "cluster given: heard of 1 min 30 s ago" in told
+    assert "cluster given: last contact 1 min 30 s ago" in told
     assert "is anything running" not in told
 
 

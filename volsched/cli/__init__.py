@@ -17,7 +17,7 @@ INTERRUPTED = 130
 """The exit code that shells use for SIGINT. What was committed before is kept."""
 AGAIN_SECONDS = 0.05
 TRACEBACK = "VOLSCHED_TRACEBACK"
-"""If set, an internal error shows its traceback, which a user of the command does not need."""
+"""If set, an internal error shows its traceback; by default it is one line."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PLAIN = {"→": "->", "…": "...", "·": "-", "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+"}
 """Replacements for characters that the terminal's encoding lacks."""
@@ -26,7 +26,7 @@ PLAIN = {"→": "->", "…": "...", "·": "-", "─": "-", "│": "|", "╭": "+
 def main() -> None:
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _unraisable
-    # Nothing of ours is a plugin of pydantic; looking for some reads the metadata of every installed package.
+    # We use no pydantic plugins; searching for them reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _open_standard_streams()
     _print_anywhere()
@@ -44,14 +44,14 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """A job may start with some of them closed; the next file to be opened, such as a store, would be one."""
+    """Opens closed standard streams: else the next opened file, such as a store, would get their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
 
 
 def _print_anywhere() -> None:
-    """A terminal without arrows gets what looks like one: printing must never fail."""
+    """Replaces characters that the encoding lacks: printing must never fail."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plain")
@@ -92,13 +92,13 @@ def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; check the path and its permissions"
     if isinstance(error, OSError) and error.errno in FULL:
-        return f"the output cannot be written: {error.strerror}; make room, or write it elsewhere"
+        return f"the output cannot be written: {error.strerror}; free space, or write it elsewhere"
     kind, words = type(error).__name__, " ".join(str(error).split())[:500]
-    return f"this is a fault of volsched itself: {kind}: {words}; {TRACEBACK}=1 shows where, for a report"
+    return f"this is a bug in volsched: {kind}: {words}; {TRACEBACK}=1 shows the traceback, for a report"
 
 
 def _interrupt(*_: object) -> None:
-    # Interrupted libraries log a traceback, which nobody who pressed Ctrl-C needs.
+    # Interrupted libraries log a traceback, which is useless after Ctrl-C.
     logging.disable()
     raise KeyboardInterrupt
 
@@ -107,7 +107,7 @@ def _unraisable(lost: "sys.UnraisableHookArgs") -> None:
     """Python drops exceptions that are raised while an object is destroyed: a Ctrl-C among them is sent again."""
     if lost.exc_type is KeyboardInterrupt:
         again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
-        # A command that ends before does not wait for it.
+        # A command that ends earlier does not wait for the timer.
         again.daemon = True
         again.start()
     else:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from volsched.api.listener import Server
 
 Host = Annotated[str, typer.Option("--host", help="Where to listen; beyond loopback only with TLS.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any free port.")]
 TlsCert = Annotated[
     Path | None,
     typer.Option(
@@ -115,7 +115,7 @@ class ApiProcess:
     def run(self) -> None:
         """Serve until Ctrl-C or SIGTERM; a failure of any part ends the command."""
         try:
-            # Only these commands need what the extra brings.
+            # Only these commands need the packages of the extra.
             from volsched.api.listener import ListenError, address, check_access, listen, serve
 
             tls = self.where.tls()
@@ -131,7 +131,7 @@ class ApiProcess:
             for server in servers:
                 server.should_exit = True
 
-        # uvicorn raises a signal again once it has ended in good order: SIGTERM then ends us as Ctrl-C does.
+        # uvicorn raises a signal again after its graceful shutdown: SIGTERM then ends us as Ctrl-C does.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with ExitStack() as stack:
             try:

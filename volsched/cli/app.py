@@ -1,4 +1,4 @@
-"""The `volsched` command: which verbs there are, where each of them is, and how they are loaded when called."""
+"""The `volsched` command: the table of verbs with their modules, which are loaded when called."""
 
 import gc
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -69,9 +69,9 @@ class CommandVerb:
     examples: str = "EXAMPLES"
     """The module's constant with the text below the options."""
     needs_words: bool = False
-    """Without arguments it shows its help."""
+    """Whether it shows its help without arguments."""
     live: bool = False
-    """It takes `--live`, which makes it answer for the cluster that kubectl talks to."""
+    """Whether it takes `--live`: answers about the cluster that kubectl talks to."""
 
     def add_to(self, app: typer.Typer) -> None:
         module = import_module(_module_name(self.module))
@@ -112,7 +112,7 @@ class LazyGroup(TyperGroup):
     """Lists commands from a table, and loads only the one that is called or completed by a shell."""
 
     table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {}
-    """By the title under which they are listed."""
+    """The verbs, by the title under which they are listed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -191,8 +191,8 @@ class Verbs(LazyGroup):
 
     table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {
         "Begin": (
-            CommandVerb("demo", "volsched.lab.cli.demo", "See it all on a small cluster, in a few seconds."),
-            Family("example", "examples", "Small clusters to try things on: list, show, apply."),
+            CommandVerb("demo", "volsched.lab.cli.demo", "Show volsched on a small cluster, in a few seconds."),
+            Family("example", "examples", "Small example clusters: list, show, apply."),
             CommandVerb(
                 "migrate", "integrity", "Create a store, or upgrade its tables.", examples="MIGRATE_EXAMPLES"
             ),
@@ -249,7 +249,7 @@ class Verbs(LazyGroup):
         ),
         "Schedule and bind": (
             CommandVerb(
-                "schedule", "run", "Place and bind pods until nothing moves.", examples="SCHEDULE_EXAMPLES"
+                "schedule", "run", "Place and bind pods until no work is left.", examples="SCHEDULE_EXAMPLES"
             ),
             Family("bind", "bind", "Bind a claim now, for a node that you name."),
             Family("reservations", "reservations", "Reserve volumes for a pod; confirm, renew, cancel."),
@@ -279,17 +279,17 @@ class Verbs(LazyGroup):
                 needs_words=True,
                 live=True,
             ),
-            QuestionVerb("history", "All that happened to an object."),
+            QuestionVerb("history", "Show everything that happened to an object."),
             QuestionVerb("diff", "Show what changed between two moments."),
             Family("audit", "audit", "Who, when, why, and what followed."),
-            QuestionVerb("in-flight", "Claims that are half bound, by whichever scheduler.", live=True),
-            QuestionVerb("uses", "Which pods use a claim or a volume.", live=True),
+            QuestionVerb("in-flight", "List claims that any scheduler has left half bound.", live=True),
+            QuestionVerb("uses", "List the pods that use a claim or a volume.", live=True),
             CommandVerb(
                 "orphans", "release", "List what was left behind.", examples="ORPHANS_EXAMPLES", live=True
             ),
         ),
         "Operate": (
-            QuestionVerb("status", "What is in flight, who waits, and what storage is left."),
+            QuestionVerb("status", "Show what is in flight, which pods wait, and free storage."),
             CommandVerb("top", "top", "Show the status continuously."),
             CommandVerb(
                 "recover",
@@ -299,7 +299,7 @@ class Verbs(LazyGroup):
                 examples="RECOVER_EXAMPLES",
             ),
             Family("effects", "recovery", "List, retry or cancel the work of workers."),
-            Family("leases", "leases", "See who acts in which role, and free one."),
+            Family("leases", "leases", "List the leases of roles, and free one."),
             CommandVerb(
                 "verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"
             ),
@@ -342,7 +342,7 @@ class Verbs(LazyGroup):
                 examples="RESTORE_EXAMPLES",
                 needs_words=True,
             ),
-            Family("retention", "retention", "Archive, redact and forget what is old, by policy."),
+            Family("retention", "retention", "Archive and redact old events, by policy."),
         ),
         "Measure": (
             CommandVerb(
@@ -351,8 +351,8 @@ class Verbs(LazyGroup):
                 "Compare our answers with the reference's.",
                 needs_words=True,
             ),
-            Family("bench", "volsched.lab.cli.bench", "Measure what our work costs, against a baseline."),
-            Family("drill", "volsched.lab.cli.drill", "Break it on purpose, and see that nothing is lost."),
+            Family("bench", "volsched.lab.cli.bench", "Measure speed and memory, against a baseline."),
+            Family("drill", "volsched.lab.cli.drill", "Inject faults, and prove that nothing is lost."),
         ),
     }
 

@@ -38,7 +38,7 @@ EXAMPLES = """**Examples**
 `volsched audit retained` lists what was written and could not be taken back
 """
 STORES = {AttachMode.own: "attached.db", AttachMode.gate: "gated.db", AttachMode.advise: "advised.db"}
-"""In the user's data directory, beside the observer's; unlike that one they hold every pod and every version. Each
+"""Stores in the user's data directory; unlike the observer's, they hold every pod and every version. Each
 mode has its own, because an open binding is carried out in the mode that planned it."""
 UNGATE_TRIES = 5
 
@@ -148,7 +148,7 @@ def ungate(
 
 
 def _ungate(cluster: "KubernetesCluster", key: str) -> None:
-    """Tries again if somebody else has just written the pod."""
+    """Retries if another client has just written the pod."""
     for attempt in range(UNGATE_TRIES):
         pod = cluster.get("Pod", key)
         if pod is None or not has_gate(pod):

@@ -73,7 +73,7 @@ def acting_on(kubeconfig: Path | None, context: str | None, mode: AttachMode) ->
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What systems are created from: a new one each time the store has failed and come back."""
+    """Creates systems for a cluster: a new one each time the store has failed and recovered."""
 
     cluster: "KubernetesCluster"
     identity: ClusterIdentity

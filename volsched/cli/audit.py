@@ -50,7 +50,7 @@ def export_range(
     ] = ExportFormat.jsonl,
     db: Db = None,
 ) -> None:
-    """Write a part of the history to a file that anybody can verify: `volsched import-log --check FILE`.
+    """Write a part of the history to a file that anyone can verify: `volsched import-log --check FILE`.
 
     A part that starts at the beginning of the history can be imported into an empty store; a later one needs the
     files before it.

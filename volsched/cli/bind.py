@@ -29,12 +29,12 @@ EXAMPLES = """**Examples**
 """
 WITHOUT_REASON = "asked for on the command line"
 
-app = typer.Typer(help="Bind what would otherwise wait.", no_args_is_help=True)
+app = typer.Typer(help="Bind a claim before a pod uses it.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Bind what would otherwise wait."""
+    """Bind a claim before a pod uses it."""
 
 
 @app.command(epilog=EXAMPLES, no_args_is_help=True)
@@ -50,7 +50,7 @@ def claim(
     node: Annotated[
         str,
         typer.Option(
-            "--node", metavar="NODE", help="Where the claim is going to be used.", autocompletion=complete_node
+            "--node", metavar="NODE", help="The node where the claim will be used.", autocompletion=complete_node
         ),
     ],
     reason: Annotated[

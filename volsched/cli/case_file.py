@@ -55,7 +55,7 @@ def record() -> None:
 
 def open_recording(
     file: Annotated[
-        str, typer.Argument(metavar="FILE|-", help="What record wrote, or a backup of an observer's store.")
+        str, typer.Argument(metavar="FILE|-", help="A file of record, or a backup of an observer's store.")
     ],
     port: Port = 8700,
 ) -> None:

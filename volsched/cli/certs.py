@@ -152,7 +152,7 @@ EXAMPLES = """**Examples**
 
 def kubeconfig(
     server: Annotated[
-        str, typer.Option("--server", metavar="URL", help="Where the API is.")
+        str, typer.Option("--server", metavar="URL", help="URL of the API.")
     ] = "http://127.0.0.1:8700",
     user: Annotated[
         str | None, typer.Option("--user", metavar="NAME", help="Issue a certificate to this user.")
@@ -164,7 +164,8 @@ def kubeconfig(
     namespace: Namespaces = None,
     expires: Expires = "30d",
     token_file: Annotated[
-        str | None, typer.Option("--token-file", metavar="FILE|-", help="Instead: a token; '-' is standard input.")
+        str | None,
+        typer.Option("--token-file", metavar="FILE|-", help="Or use this token; '-' is standard input."),
     ] = None,
     ca: Annotated[
         Path | None,
@@ -191,10 +192,10 @@ def kubeconfig(
     if (user is not None or token_file is not None) and not encrypted:
         fail(
             Exit.USAGE,
-            f"{server} is served without TLS, where everybody is the local user; give an https:// URL",
+            f"{server} is served without TLS, where every caller is the local user; give an https:// URL",
         )
     if encrypted and user is None and token_file is None:
-        fail(Exit.USAGE, "who is it for? give --user NAME --role ROLE, or --token-file FILE")
+        fail(Exit.USAGE, "no user is named; give --user NAME --role ROLE, or --token-file FILE")
     default = namespace[0] if namespace else None
     if user is not None:
         issued = issue_client(where, user, role or [], namespace, expires)

@@ -24,7 +24,7 @@ def complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_kind_or_name(ctx: typer.Context, incomplete: str) -> list[str]:
-    """For commands that take both in one list of words, such as `delete`."""
+    """Kinds or names, for commands that take both in one list of words, such as `delete`."""
     words = ctx.params.get("names") or []
     return _names(ctx, words[0], incomplete) if words else complete_kind(ctx, incomplete)
 
@@ -53,7 +53,7 @@ def _names(ctx: typer.Context, kind: str, start: str) -> list[str]:
     try:
         return _completions(ctx.params, kind_called(kind), start)
     except Exception:
-        # Somebody is typing: an error here would land in the middle of the line.
+        # The user is typing: an error would be printed into the middle of the line.
         return []
 
 
@@ -77,7 +77,7 @@ def _keys(given: dict[str, Any], noun: str, start: str) -> list[str]:
     from volsched.runtime.settings import database_url
 
     if given.get("db") is None and os.environ.get("VOLSCHED_SERVER"):
-        # A server may be far away, and would ask who we are.
+        # A server is not asked: it may be slow, and requires credentials.
         return []
     database = open_store(database_url(given.get("db")))
     try:

@@ -1,4 +1,4 @@
-"""Where output goes, what the exit codes mean, how a command ends with a message, and lengths of time."""
+"""The consoles, the exit codes, errors that end a command, and lengths of time."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Output(StrEnum):
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
 
 WIDE = 400
-"""A pipe or a file has no edge at which a table would have to be wrapped."""
+"""The width for a pipe or a file, so that tables are not wrapped there."""
 
 
 def __getattr__(name: str) -> Any:
@@ -84,7 +84,7 @@ def fail(code: Exit, *messages: str) -> NoReturn:
 
 
 def print_json(document: Any) -> None:
-    """In colours, if the terminal has them."""
+    """Print JSON, in colours if the terminal has them."""
     from rich.highlighter import JSONHighlighter
 
     from volsched.cli.visible_console import stdout

@@ -33,7 +33,7 @@ FORMS = (Form.table.value, Form.json.value, Form.yaml.value)
 @declared(QUESTION, without=("name",))
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Which; NS/NAME too.", autocompletion=complete_name)
+        list[str] | None, typer.Argument(metavar="NAME", help="NAME or NS/NAME.", autocompletion=complete_name)
     ] = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the answer.")

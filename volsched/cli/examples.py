@@ -35,11 +35,11 @@ APPLY_EXAMPLES = """**Examples**
 _PACKAGED = Path(__file__).parents[1] / "examples"
 _CHECKOUT = Path(__file__).parents[2] / "docs" / "examples"
 
-app = typer.Typer(help="Small clusters to try things on.", no_args_is_help=True)
+app = typer.Typer(help="Small example clusters.", no_args_is_help=True)
 
 
 def _directory() -> Path:
-    """Examples are documents of a checkout, and inside the package in a wheel."""
+    """The directory of the examples: docs/ of a checkout, or inside the package in a wheel."""
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 
 

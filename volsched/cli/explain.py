@@ -26,7 +26,7 @@ from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 from volsched.scheduling.rules.profile import PROFILES, Profile
 
-# What `explain` and `simulate` examine: a store as it is now, manifests, or manifests laid over a store.
+# The input of `explain` and `simulate`: a store as it is now, manifests, or manifests laid over a store.
 
 OptionalFiles = Annotated[
     list[str] | None,
@@ -336,7 +336,7 @@ def run_simulation(
 
 
 def _in_namespace(name: str, namespace: str | None) -> str:
-    """`pvc/data` as `pvc/NAMESPACE/data`; what names no object is left for the question to refuse."""
+    """`pvc/data` as `pvc/NAMESPACE/data`; a word that names no object is left for the question to refuse."""
     kind, _, key = name.partition("/")
     if namespace is None or not key:
         return name

@@ -38,7 +38,7 @@ EXAMPLES = QUESTION.examples
 def get(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Only these; NS/NAME too.", autocompletion=complete_name),
+        typer.Argument(metavar="NAME", help="Only these; NAME or NS/NAME.", autocompletion=complete_name),
     ] = None,
     everywhere: AllOption = False,
     selector: Annotated[
@@ -48,9 +48,9 @@ def get(
     fields: FieldSelectorOption = None,
     order: SortOption = None,
     output: FormOption = Form.table.value,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Rows alone.")] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Without column headers.")] = False,
     show_labels: Annotated[bool, typer.Option("--show-labels", help="With the labels in a last column.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Then print every change, until Ctrl-C.")] = False,
     db: Db = None,
     **words: Any,
 ) -> None:
@@ -78,7 +78,7 @@ def get(
     as_of = check_as_of(as_of)
     with client_of(db) as client:
         source = _source(client, db, as_of, selector, labels)
-        # 100,000 objects are no garbage until they are printed.
+        # Collects no garbage meanwhile: 100,000 objects stay alive until they are printed.
         with collector_resting():
             answers = [_rows_of(source, it) for it in requests]
             rows_of_each = [choice.select(rows) for rows, _ in answers]

@@ -53,7 +53,7 @@ def behind_verb(words: Sequence[str], options: Iterable[Any], families: Containe
         # A family alone only lists its verbs, and takes none of their options.
         before = []
     first = next((at for at, it in enumerate(rest) if it.startswith("-") and it != "-"), len(rest))
-    # Before the other options: of one that is given twice, the one behind the verb counts.
+    # Before the other options: if an option is given twice, the one after the verb wins.
     return _with_dry_value(_with_kind([*verbs, *rest[:first], *before, *rest[first:]]))
 
 

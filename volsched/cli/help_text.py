@@ -17,7 +17,7 @@ WORDS = {int: "N", float: "N"}
 def show_help(
     called: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="VERB", help="Which; all of them without one.")
+        list[str] | None, typer.Argument(metavar="VERB", help="A verb; without one, all are listed.")
     ] = None,
 ) -> None:
     """Show the help of a verb, as `-h` behind it does; without a verb, list the verbs."""

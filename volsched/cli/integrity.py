@@ -177,18 +177,18 @@ def _counts(states: dict[str, State]) -> dict[str, dict[str, int]]:
     return {noun: {"there": counts[noun, False], "gone": counts[noun, True]} for noun in nouns}
 
 
-# `volsched verify`: is the log unchanged, and which part of it could somebody have rewritten?
+# `volsched verify`: is the log unchanged, and which part of it could have been rewritten?
 
 SHOWN = 20
 MOST_SENT = 1_000
-"""A server is sent at most so many anchors, the newest."""
+"""At most so many anchors, the newest, are sent to a server."""
 VERIFICATION = question("verify")
 VERIFY_EXAMPLES = VERIFICATION.examples
 UNPROVEN = (
-    "nothing outside the database proves this log: somebody with the database could have rewritten all of it; "
-    "see --anchor"
+    "nothing outside the database proves this log: anyone who can write the database could have rewritten all of "
+    "it; see --anchor"
 )
-REST = "events after it could have been rewritten by somebody with the database"
+REST = "events after it could have been rewritten by anyone who can write the database"
 BY = {
     "verified": "a signed anchor",
     "unchecked": "an anchor whose signature was not checked, see --public-key",
@@ -347,8 +347,8 @@ def _family() -> None:
 
 @app.command("keygen", no_args_is_help=True, epilog=ANCHOR_EXAMPLES)
 def keygen(
-    private: Annotated[Path, typer.Argument(metavar="PRIVATE", help="The key that signs, for its owner alone.")],
-    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="What others verify with; keep it elsewhere.")],
+    private: Annotated[Path, typer.Argument(metavar="PRIVATE", help="New file for the private key, which signs.")],
+    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="New file for the public key, which verifies.")],
 ) -> None:
     """Create an Ed25519 key. PRIVATE belongs to the machine that signs, never into the database or its backups.
 

@@ -1,4 +1,4 @@
-"""`volsched leases`: who holds the roles that one process at a time may have, and freeing one by hand."""
+"""`volsched leases`: lists the leases of roles that one process at a time may have, and frees one by hand."""
 
 from typing import Annotated
 
@@ -24,11 +24,9 @@ EXAMPLES = """**Examples**
 
 `volsched leases free controller --reason "its machine is cut off"` lets another take it at once
 """
-NOT_HELD = 'nobody holds lease "{}"; see volsched leases list'
+NOT_HELD = 'lease "{}" has no holder; see volsched leases list'
 
-app = typer.Typer(
-    no_args_is_help=True, help="Leases of roles that one process at a time has: list them, free one."
-)
+app = typer.Typer(no_args_is_help=True, help="List and free the leases of roles that one process at a time has.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `volsched leases list` shows it.")]
 
 
@@ -61,7 +59,7 @@ def free_lease(name: Name, reason: Reason = None, db: Db = None) -> None:
         try:
             answer = server.request("POST", get.own("leases", name, "free"), body={"reason": why or ""})
         except ServerRefusedError as error:
-            # 404: a name that cannot be in a path, so nobody can hold it.
+            # 404: a name that cannot be in a path, so no process can hold it.
             if error.code not in (404, 409):
                 server.refuse(error)
             fail(Exit.NOT_FOUND, NOT_HELD.format(name))

@@ -91,7 +91,7 @@ def require_answer(identity: "ClusterIdentity") -> None:
 
 
 def introduce(identity: "ClusterIdentity") -> None:
-    """As `require_answer`, and print which cluster it is."""
+    """Do `require_answer`, and print which cluster it is."""
     require_answer(identity)
     console.stderr.print(f"cluster {identity.uid or 'unknown'}, Kubernetes {identity.version}, {identity.url}")
 

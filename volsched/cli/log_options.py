@@ -1,4 +1,4 @@
-"""What a process logs, and in which form: options of the command line, else the settings."""
+"""Options for the level and format of the log; the settings are their defaults."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,19 +12,20 @@ Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["text", "json"]
 """The values of `runtime.log_format`, which is not imported: every start of a command loads this module."""
 LogLevelOption = Annotated[
-    Level | None, typer.Option("--log-level", help="What is logged; else VOLSCHED_LOG_LEVEL.")
+    Level | None, typer.Option("--log-level", help="Level of the log; else VOLSCHED_LOG_LEVEL.")
 ]
 LogFormatOption = Annotated[
     Form | None, typer.Option("--log-format", help="Form of the log; else VOLSCHED_LOG_FORMAT.")
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Say more: log what is done, and show progress without a terminal.")
+    bool,
+    typer.Option("--verbose", "-v", help="Be verbose: log what is done, and show progress without a terminal."),
 ]
 
 
 @dataclass(slots=True)
 class LogChoice:
-    """What the command line says; None leaves it to the settings."""
+    """The choice of the command line; None leaves it to the settings."""
 
     level: Level | None = None
     form: Form | None = None

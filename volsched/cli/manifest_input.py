@@ -35,7 +35,7 @@ Files = Annotated[
 ]
 Kustomization = Annotated[
     str | None,
-    typer.Option("--kustomize", "-k", metavar="DIR", help="What kustomize builds from a directory or a URL."),
+    typer.Option("--kustomize", "-k", metavar="DIR", help="Manifests that kustomize builds; a directory or URL."),
 ]
 NamespaceOfManifests = Annotated[
     str | None,
@@ -91,9 +91,9 @@ def load_inputs(
 def _without_kustomizations(
     inputs: list[tuple[str, bytes]], names: list[str], *, skips: bool
 ) -> list[tuple[str, bytes]]:
-    """`-f` reads files as they are: a kustomization beside them says that they are not to be used so.
+    """Refuses a kustomization: `-f` reads files as they are, and a kustomization says that they must be built.
 
-    It is refused; where foreign objects are skipped, so is one in a directory.
+    Where foreign objects are skipped, a kustomization in a directory is skipped too.
     """
     kustomizations = [it for it, _ in inputs if Path(it).name in KUSTOMIZATIONS and "://" not in it]
     if not kustomizations:
@@ -176,7 +176,7 @@ def _reading(inputs: list[tuple[str, bytes]]) -> Iterator[Callable[[int, int], N
 
 
 def field_problems(loaded: list[Loaded]) -> list[str]:
-    """What the field check finds wrong with each object, with its place and name."""
+    """The findings of the field check for each object, with its place and name."""
     return [
         f'{entry.place}: {entry.kind.name} "{entry.key}": {why}'
         for entry in loaded

@@ -48,9 +48,9 @@ def manifests(
     ] = "observe",
     output: Annotated[Packaging, typer.Option("--output", "-o", help="Form of the output.")] = Packaging.yaml,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="DIR", help="Where kustomize or helm files go.")
+        Path | None, typer.Option("--to", metavar="DIR", help="Directory for kustomize or helm files.")
     ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where it runs.")] = "volsched",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace to run in.")] = "volsched",
     image: Annotated[str, typer.Option(help="The image to run, preferably by digest.")] = "volsched:latest",
     tls_secret: Annotated[
         str | None,

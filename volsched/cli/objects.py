@@ -100,7 +100,7 @@ DryRunOption = Annotated[
     DryRun,
     typer.Option(
         "--dry-run",
-        help="Only say what would be done; with --server, 'client' only reads from it and 'server' lets it judge.",
+        help="Only say what would be done; with --server, 'client' only reads from it and 'server' lets it check.",
     ),
 ]
 MaybeFiles = Annotated[

@@ -35,13 +35,13 @@ EXAMPLES = """**Examples**
 """
 EXCESS_SHOWN = 4
 OBSERVED_STORE = "observed.db"
-"""In the user's data directory: not the store of `volsched up`, whose objects are its own."""
+"""The store's name in the user's data directory. It is not that of `volsched up`, which has its own objects."""
 
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Where the cluster is; else as kubectl finds it."),
+    typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig of the cluster; else as kubectl finds it."),
 ]
-Context = Annotated[str | None, typer.Option("--context", help="Which of its contexts; else the current one.")]
+Context = Annotated[str | None, typer.Option("--context", help="Context to use; else the current one.")]
 AllowExcess = Annotated[
     bool, typer.Option("--allow-excess", help="Start even if we may write; otherwise that is refused.")
 ]

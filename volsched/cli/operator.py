@@ -1,4 +1,4 @@
-"""Who gives a command, and why: kept with every change that people make."""
+"""The actor and the reason of a command, kept with every change."""
 
 import getpass
 from typing import Annotated
@@ -21,11 +21,11 @@ def user() -> str:
 
 
 def actor(verb: str) -> str:
-    """As the log names it: `cli/apply/ada`."""
+    """The actor in the log: `cli/apply/ada`."""
     return f"cli/{verb}/{user()}"
 
 
 def checked_reason(reason: str | None) -> str | None:
     if reason is not None and not reason.strip():
-        fail(Exit.USAGE, "the reason is empty; say why, for those who ask later, or leave --reason out")
+        fail(Exit.USAGE, "the reason is empty: give one, which the log keeps, or leave --reason out")
     return None if reason is None else reason.strip()

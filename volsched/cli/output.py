@@ -123,7 +123,7 @@ class Lines:
     headers: Sequence[str]
     with_headers: bool = True
     pages: bool = True
-    """A table that is too wide is shown in a pager; not while one goes on."""
+    """A table that is too wide is shown in a pager; False while more rows may follow."""
     _widths: list[int] | None = None
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
@@ -157,14 +157,14 @@ class Lines:
 
 
 def _shown(cell: str) -> str:
-    """As it is printed, so that its column becomes wide enough."""
+    """The cell as it is printed, so that its column becomes wide enough."""
     if cell.isascii() and cell.isprintable():
         return cell
     return plain_text(visible(one_line(cell)), sys.stdout.encoding or "utf-8")
 
 
 def _width(text: str) -> int:
-    """In cells of a terminal. Nearly all text is ASCII, which needs no lookup."""
+    """The width in cells of a terminal. Nearly all text is ASCII, which needs no lookup."""
     return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
@@ -176,14 +176,14 @@ class Sheet:
     shape: ObjectForm
     with_namespace: bool = False
     with_kind: bool = False
-    """Several kinds are shown, so that names include the kind."""
+    """Whether names include the kind, because several kinds are shown."""
     with_headers: bool = True
     with_labels: bool = False
     choice: RowChoice = EVERY_ROW
     data: Mapping[str, str] | None = None
-    """For claims, by key: whether their volumes were used."""
+    """Key of a claim → whether its volume was used."""
     goes_on: bool = False
-    """Rows come one by one, until Ctrl-C."""
+    """Whether rows come one by one, until Ctrl-C."""
     _lines: Lines | None = field(default=None, init=False)
     _documents: int = field(default=0, init=False)
 

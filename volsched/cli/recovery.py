@@ -1,4 +1,4 @@
-"""What an operator does about work in flight: `recover`, `effects list | retry | cancel`."""
+"""`volsched recover` and `effects list | retry | cancel`: operators' commands for work in flight."""
 
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
@@ -85,7 +85,7 @@ def list_queue(
         table.add_row(*map(escape, row))
     stdout.print(table)
     if len(effects) == limit:
-        stdout.print(f"there may be more; go on with --after {escape(effects[-1]['key'])}")
+        stdout.print(f"there may be more; continue with --after {escape(effects[-1]['key'])}")
 
 
 @app.command("retry", no_args_is_help=True, epilog=LIST_EXAMPLES)

@@ -46,7 +46,7 @@ def release(
     Refused while its claim exists, while it is bound, attached or in an open binding.
     """
     if not reason.strip():
-        fail(Exit.USAGE, "the reason is empty; say why the volume may be used again, for those who ask later")
+        fail(Exit.USAGE, "the reason is empty: say why the volume may be used again; the log keeps it")
     by, volume = user(), bare_name(kind_of("pv"), volume)
     with opened(db) as database:
         require_own_objects(database)

@@ -1,4 +1,4 @@
-"""`volsched retention`: redact and archive what a policy calls old, and show what is kept."""
+"""`volsched retention`: redact and archive old events by policy, and show what is kept."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +36,7 @@ SHOW_EXAMPLES = """**Examples**
 ALL = "all"
 WHAT = [*(it.value for it in Redact), ALL]
 
-app = typer.Typer(help="Archive, redact and forget what is old, by policy.", no_args_is_help=True)
+app = typer.Typer(help="Archive and redact old events, by policy.", no_args_is_help=True)
 
 
 @app.command("apply", epilog=APPLY_EXAMPLES)
@@ -45,7 +45,7 @@ def apply(
         str | None, typer.Option(metavar="AGE", help="Events older than this go to an archive, such as 90d.")
     ] = None,
     archive_to: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Where archives are written; needed with --keep.")
+        Path | None, typer.Option(metavar="DIRECTORY", help="Directory for archives; needed with --keep.")
     ] = None,
     what: Annotated[
         list[str] | None,
@@ -104,7 +104,7 @@ def apply(
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show(db: Db = None, output: OutputOption = Output.table) -> None:
-    """What the store holds that grows with the work: how many rows, since when, and what limits them."""
+    """Show the parts of a store that grow with the work: how many rows, since when, and what limits them."""
     with opened(db) as database, database.read() as connection:
         entries = retained(connection)
     if output is Output.json:

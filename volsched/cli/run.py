@@ -24,7 +24,7 @@ from volsched.workloads.rules.repairs import ZonalReport
 
 SCHEDULE_EXAMPLES = """**Examples**
 
-`volsched schedule` places and binds all pods that wait, then says what became of them
+`volsched schedule` places and binds all pods that wait, then reports the result for each
 
 `volsched schedule --until-idle --timeout 300 -o json` waits longer, for scripts
 """
@@ -47,7 +47,7 @@ def schedule(
     ] = 60.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Schedule, bind and reconcile in this process until nothing moves, then say what became of every pod.
+    """Schedule, bind and reconcile in this process until no work is left, then report the result for every pod.
 
     It waits for back-offs and deadlines, but not for pods that fit nowhere. Exit 6 if work was left when the time
     was over; what is done is kept, and another call continues.
@@ -64,7 +64,7 @@ def schedule(
         _show(outcome)
     if not idle:
         late = f"something still waits after {timeout:g} s: volsched in-flight and volsched status say for what"
-        fail(Exit.TIMED_OUT, f"{late}; run volsched schedule again to go on")
+        fail(Exit.TIMED_OUT, f"{late}; run volsched schedule again to continue")
 
 
 def _run(database: Database, timeout: float, config: Path | None) -> tuple[bool, ZonalReport]:

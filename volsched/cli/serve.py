@@ -320,7 +320,7 @@ def arm_process() -> None:
 
 
 def _left_out(without: Collection[OptionalPart]) -> dict[str, Any]:
-    """What is left out, as arguments of `whole_system`."""
+    """The omitted parts, as arguments of `whole_system`."""
     return {
         "node_agent": OptionalPart.NODE_AGENT not in without,
         "other_agents": OptionalPart.NODE_AGENT in without,

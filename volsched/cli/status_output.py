@@ -1,4 +1,4 @@
-"""`volsched status` and `volsched top` for people: one screen, the most pressing first."""
+"""`volsched status` and `volsched top` for people: one screen, the most urgent first."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -90,7 +90,7 @@ def _line(words: str, *, style: str = "") -> Text:
 
 def _cluster(cluster: Document, now: int) -> str:
     heard = cluster["heardAt"]
-    heard_of = f"heard of {age(heard, now)} ago" if heard else "nobody follows it in this store"
+    heard_of = f"last contact {age(heard, now)} ago" if heard else "no process follows it in this store"
     return f"cluster {cluster['url']}: {heard_of}; see: volsched audit drift"
 
 
@@ -131,7 +131,7 @@ def _storage(document: Document) -> RenderableType:
 
 def _leases(leases: list[Document], now: int) -> str:
     if not leases:
-        return "leases: nobody holds one; is anything running? (volsched up)"
+        return "leases: none is held; is anything running? (volsched up)"
     holders = ", ".join(
         f"{it['name']} {'held by' if it['held'] else 'over, last held by'} {it['holder']}, renewed "
         f"{age(it['renewedAt'], now)} ago"

@@ -1,4 +1,4 @@
-"""What every command on a store shares: `--db`, opening it, and how its failures end the command."""
+"""Shared code of commands on a store: `--db`, opening it, and how its failures end the command."""
 
 import shlex
 from collections.abc import Iterator

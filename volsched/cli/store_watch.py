@@ -1,4 +1,4 @@
-"""`volsched get -w` on a store: what is committed, as it is committed."""
+"""`volsched get -w` on a store: prints changes as they are committed."""
 
 from dataclasses import dataclass
 

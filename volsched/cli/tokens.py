@@ -1,4 +1,4 @@
-"""`volsched token`: who may talk to the API from elsewhere."""
+"""`volsched token`: issues, lists and revokes tokens for the API."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ REVOKE_EXAMPLES = """**Examples**
 """
 COLUMNS = ("NAME", "ROLES", "NAMESPACES", "STATE", "ISSUED", "BY", "EXPIRES")
 
-app = typer.Typer(help="Tokens: who may talk to the API from elsewhere.", no_args_is_help=True)
+app = typer.Typer(help="Issue, list and revoke tokens for the API.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name; for the role node, the node's.")]
 Roles = Annotated[list[Role], typer.Option("--role", metavar="ROLE", help=f"{', '.join(Role)}; may be repeated.")]
 Namespaces = Annotated[
@@ -45,7 +45,7 @@ Namespaces = Annotated[
         "--namespace",
         "-n",
         metavar="NS",
-        help=f"Only there; for {', '.join(sorted(NAMESPACED))}. May be repeated.",
+        help=f"Only in this namespace; for {', '.join(sorted(NAMESPACED))}. May be repeated.",
     ),
 ]
 

@@ -28,7 +28,7 @@ EXAMPLES = """**Examples**
 `volsched top --times 1` prints one screen, as `volsched status` does
 """
 REST = 4
-"""It pauses at least so many times as long as a refresh takes: a large store has other things to do."""
+"""It pauses at least so many times as long as a refresh takes, to limit the load on a large store."""
 
 
 def top(

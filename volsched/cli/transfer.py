@@ -108,13 +108,13 @@ def export_served(
     if file != "-":
         stderr.print(f"positions {part['first']} to {part['last']} are in {escape(file)}")
     if part["last"] - part["first"] + 1 >= MOST_EXPORTED:
-        stderr.print(f"there may be more: go on at position {part['last'] + 1}, in another file")
+        stderr.print(f"there may be more: continue at position {part['last'] + 1}, in another file")
 
 
 def import_file(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE…|-", help="What export or archive wrote, in order; '-' is standard input."),
+        typer.Argument(metavar="FILE…|-", help="Files of export or archive, in order; '-' is standard input."),
     ],
     check: Annotated[bool, typer.Option("--check", help="Only verify the files; no store is needed.")] = False,
     db: Db = None,
@@ -216,7 +216,7 @@ def backup(
 
 
 def restore(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="What backup wrote; '-' is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A file of backup; '-' is standard input.")],
     db: Db = None,
     output: OutputOption = Output.table,
 ) -> None:

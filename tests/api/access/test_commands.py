@@ -141,7 +141,7 @@ def test_a_kubeconfig_that_could_not_work_is_refused(run: Run, certs: Path) -> N
     remote = ("kubeconfig", "--server", "https://api.example.org:8700")
     local = yaml.safe_load(run("kubeconfig"))
     assert local["clusters"][0]["cluster"] == {"server": "http://127.0.0.1:8700"}
-    assert "who is it for?" in run(*remote, code=2)
+    assert "no user is named" in run(*remote, code=2)
     assert "go together" in run(*remote, "--user", "ada", code=2)
     assert "without TLS" in run("kubeconfig", "--user", "ada", "--role", "viewer", code=2)
     told = run(*remote, "--token-file", "-", stdin="hunter2", code=2)

@@ -1,4 +1,4 @@
-"""The verbs over HTTP: which server is meant, how it is asked, and what its refusals mean to the command.
+"""The verbs over HTTP: the choice of a server, requests to it, and the exit codes of its refusals.
 
-A verb gets here the answer that it would otherwise get from the store, and prints it with the same code.
+A verb gets the same answer from here as from a store, and prints it with the same code.
 """

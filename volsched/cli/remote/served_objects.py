@@ -62,7 +62,7 @@ class ServedObjects:
                         sheet.print([row], gone=type_ == "DELETED")
 
     def _changes(self, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Until the server ends the watch, as it does every hour; the next one goes on where it ended."""
+        """Until the server ends the watch, as it does every hour; the next one resumes where it ended."""
         query: Query = {
             **WITH_OBJECTS,
             "watch": "true",

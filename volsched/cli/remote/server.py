@@ -21,7 +21,7 @@ from volsched.cli.console import Exit, fail
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 300
-"""A verification of a long log takes its time."""
+"""The timeout of an answer: verifying a long log takes minutes."""
 TRIES = 5
 """Requests that are refused with 429, too many at once, have done nothing and are repeated."""
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -126,7 +126,7 @@ class RemoteServer:
         if response.status >= 300:
             raise self._refusal(response.status, self._read(response))
         if self._connection is not None and self._connection.sock is not None:
-            # Nothing may change for hours.
+            # No timeout: a watch may be silent for hours.
             self._connection.sock.settimeout(None)
         try:
             while line := response.readline():
@@ -170,8 +170,8 @@ class RemoteServer:
         except (OSError, HTTPException) as error:
             fail(
                 Exit.FAILURE,
-                f"{self.url} cannot be reached: {_why(error)}; does it run (volsched up, volsched serve api), is "
-                "the port right, and is it https that it speaks?",
+                f"{self.url} cannot be reached: {_why(error)}; is it running (volsched up, volsched serve api), "
+                "is the port right, and does it speak https?",
             )
 
     def _connect(self) -> HTTPConnection:
@@ -235,7 +235,7 @@ class RemoteServer:
                 f"{self.url} does not know who is asking ({message or 'Unauthorized'}); give a valid token with "
                 "--token-file, or --client-cert and --client-key; volsched token create NAME creates one",
             )
-        # Admission forbids too; only where the user may not ask at all does the server name him.
+        # Admission answers 403 too; only a missing permission names the user.
         if code == 403 and (not message or 'User "' in message):
             fail(
                 Exit.FAILURE,
@@ -329,7 +329,7 @@ def _entry(document: Mapping[str, Any], part: str, name: str) -> Mapping[str, An
 
 
 def _path(directory: Path, name: str | None) -> Path | None:
-    """As kubectl reads it: beside the kubeconfig, unless it says otherwise."""
+    """The path as kubectl reads it: relative to the kubeconfig, unless absolute."""
     return None if name is None else directory / name
 
 

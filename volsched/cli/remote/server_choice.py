@@ -77,7 +77,7 @@ def _check(url: str, with_token: bool) -> bool:
     if not _is_loopback(host):
         fail(Exit.USAGE, f"plain http is served on this machine alone; write https://{parts.netloc}")
     if with_token:
-        fail(Exit.USAGE, f"{url} is served without TLS, where everybody is the local user; leave the token out")
+        fail(Exit.USAGE, f"{url} is served without TLS, where every caller is the local user; leave the token out")
     return True
 
 

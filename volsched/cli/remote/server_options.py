@@ -39,7 +39,7 @@ KubeconfigOption = Annotated[
     ),
 ]
 ContextOption = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Which of its contexts; else the current one.")
+    str | None, typer.Option("--context", metavar="NAME", help="Context to use; else the current one.")
 ]
 
 
@@ -66,7 +66,7 @@ _chosen: ContextVar[ServerChoice] = ContextVar("volsched_choice", default=Server
 
 
 def note_choice(choice: ServerChoice) -> None:
-    """For the rest of this command."""
+    """Set the choice for the rest of this command."""
     _chosen.set(choice)
 
 

@@ -128,7 +128,7 @@ EVENTS_PER_COMMIT = 100
 IDLE_VOLUMES_A_NODE = 100
 
 
-app = typer.Typer(help="Measure what our work costs, against a baseline of the same run.", no_args_is_help=True)
+app = typer.Typer(help="Measure speed and memory, against a baseline of the same run.", no_args_is_help=True)
 LENGTH = 100_000
 Events = Annotated[
     list[int] | None, typer.Option(help=f"Length of the history; may be repeated. {LENGTH:,}.", min=1)
@@ -148,7 +148,7 @@ def _group(
         ),
     ] = None,
 ) -> None:
-    """Measure what our work costs, against a baseline of the same run."""
+    """Measure speed and memory, against a baseline of the same run."""
     note_benchmark(called.invoked_subcommand or "", history)
 
 

@@ -249,7 +249,7 @@ LIST_EXAMPLES = """**Examples**
 
 `volsched drill list --faults` what a scenario of your own may do (docs/drill-faults.md)
 """
-app = typer.Typer(no_args_is_help=True, help="Break the system on purpose, and see that nothing is lost.")
+app = typer.Typer(no_args_is_help=True, help="Inject faults, and prove that nothing is lost.")
 app.command("replay", epilog=REPLAY_EXAMPLES)(replay)
 app.command("rehearse", epilog=REHEARSE_EXAMPLES)(rehearse)
 app.command("report", epilog=REPORT_EXAMPLES)(report)
