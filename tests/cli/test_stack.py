@@ -76,8 +76,8 @@ def test_up_status_logs_a_crash_and_down(passable_path: Path) -> None:
     ("words", "told"),
     [
         (("up", "--scale", "worker"), "write SERVICE=N, such as worker=2"),
-        (("up", "--scale", "wroker=2"), "there may be several of scheduler, controller, worker, and of nothing"),
-        (("up", "--scale", "postgres=2"), "there may be several of scheduler, controller, worker, and of nothing"),
+        (("up", "--scale", "wroker=2"), "only scheduler, controller, worker can have several instances"),
+        (("up", "--scale", "postgres=2"), "only scheduler, controller, worker can have several instances"),
     ],
 )
 def test_a_slip_of_the_pen_is_reported_before_anything_starts(

@@ -188,7 +188,7 @@ def test_a_random_moment_is_that_of_its_seed() -> None:
 def test_a_drill_is_not_played_on_an_engine_that_it_is_not_for(run: Run) -> None:
     ran = run("drill", "run", "flush-redis", "--engine", "sqlite")
     assert (ran.code, ran.out) == (2, "")
-    assert "it is with stack" in ran.err
+    assert "give stack" in ran.err
     assert run("drill", "run", "sim", "--engine", "sqlite").code == 2
 
 

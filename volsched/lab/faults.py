@@ -26,9 +26,9 @@ class FaultWay(StrEnum):
     CHANCE = "chance"
     """Drawn by the simulation, per choice or per step of a process."""
     STEP = "step"
-    """Done to the real processes of a drill."""
+    """Injected into the real processes of a drill."""
     ATTACHED = "attached"
-    """Done to a foreign cluster and the process that is attached to it."""
+    """Injected into a foreign cluster and the process that is attached to it."""
     POINT = "point"
     """At a named place in the program, where `VOLSCHED_FAULT` makes a process be killed, fail or stop."""
 
@@ -46,20 +46,20 @@ class DrillFault:
     usual: float = 0
     """The default probability of a chance."""
     variants: tuple[str, ...] = ()
-    """Of a chance: the variants to draw from; one that is listed twice is drawn twice as often."""
+    """The variants of a chance to draw from; one that is listed twice is drawn twice as often."""
     targets: tuple[str, ...] = ()
-    """Of a step: its possible targets."""
+    """The possible targets of a step."""
     timed: bool = False
     """A number of seconds follows."""
     disturbs: bool = False
-    """Of a step: bindings in flight when it happens count as hit."""
+    """Whether bindings in flight at this step count as hit."""
     kills: bool = False
     arguments: str = ""
-    """Of a step on a foreign cluster: what follows its name."""
+    """The arguments of a step on a foreign cluster, as its usage shows them."""
 
     @property
     def usage(self) -> str:
-        """As a scenario writes it."""
+        """The syntax in a scenario."""
         match self.way:
             case FaultWay.CHANCE:
                 return f"{self.name}: {self.usual:g}"
@@ -104,8 +104,8 @@ def _attached(name: str, arguments: str, about: str, *targets: str) -> DrillFaul
 
 
 FAULTS: tuple[DrillFault, ...] = (
-    _chance("crash", 0.08, "a process loses its memory at one of the next places it reaches", by="process_lives"),
-    _chance("sleep", 0.06, "a process stops at such a place while others go on: a zombie past its lease",
+    _chance("crash", 0.08, "a process crashes at one of the next fault points it reaches", by="process_lives"),
+    _chance("sleep", 0.06, "a process sleeps at such a point past its lease while others go on",
             by="process_lives"),
     _chance("call", 0.25,
             "a call is lost after it was carried out, fails, arrives much later, is refused or turned away (429)",
@@ -123,39 +123,39 @@ FAULTS: tuple[DrillFault, ...] = (
     _chance("others", 0.1, "users and administrators take, give and free volumes, change pods, claims and nodes",
             by="actors", variants=("take", "give", "free", "touch", "use", "misuse", "misuse", "unmark", "cordon",
                                    "delete-pod", "create-pod", "delete-claim", "create-claim")),
-    _chance("wait", 0.1, "time passes and nobody does anything", by="simulation"),
-    _chance("slow", 0.1, "a provisioner does nothing in its turn", by="seeds"),
+    _chance("wait", 0.1, "time passes and no process takes a step", by="simulation"),
+    _chance("slow", 0.1, "a provisioner skips its turn", by="seeds"),
     _chance("misfit", 0.3, "a node without a zone, which every rule accepts and the provisioner inside refuses",
             by="seeds", on=(LOCAL,)),
     _chance("attached", 0.0, "volumes are disks of which a node attaches one", by="seeds"),
     _step("kill", "SIGKILL to all processes of a service; the supervisor starts them again", *SERVICES,
           disturbs=True, kills=True),
-    _step("pause", "SIGSTOP: a process stands still and keeps its connections", *SERVICES, disturbs=True),
+    _step("pause", "SIGSTOP: a process stops running and keeps its connections", *SERVICES, disturbs=True),
     _step("resume", "SIGCONT after a pause", *SERVICES),
-    _step("stop", "an orderly end, without a restart", *SERVICES, disturbs=True),
-    _step("start", "started again after a stop", *SERVICES),
-    _step("restart", "one instance after the other, in good order", *SERVICES, disturbs=True),
-    _step("skew", "started again with a clock that is wrong by so many seconds", *SERVICES, timed=True,
+    _step("stop", "a graceful stop, without a restart", *SERVICES, disturbs=True),
+    _step("start", "a stopped service is started", *SERVICES),
+    _step("restart", "a rolling, graceful restart, one instance after the other", *SERVICES, disturbs=True),
+    _step("skew", "restarted with a clock that is wrong by so many seconds", *SERVICES, timed=True,
           disturbs=True),
-    _step("crash", "killed, and started with the right clock", *SERVICES, disturbs=True, kills=True),
+    _step("crash", "killed, and restarted with the right clock", *SERVICES, disturbs=True, kills=True),
     _step("flush", "all messages are lost", "redis", on=(ON_STACK,)),
     _step("wait", "the load goes on", timed=True),
     _step("poison", "a queued effect names a leg that does not exist, with one attempt left", "effect"),
     _step("fill", "files of the database cannot grow", "disk", disturbs=True),
-    _step("free", "they can again", "disk"),
+    _step("free", "files of the database can grow again", "disk"),
     _step("give", "nodes that were withheld are created", "nodes"),
     _step("send", "a heavy request; others must be answered within so many seconds meanwhile", "patch", "yaml",
           timed=True),
     _step("delete", "pods that can never be bound are deleted", "stuck", disturbs=True),
     _step("steal", "of every other binding in flight, a volume that is not written yet goes to another claim",
           "volumes", disturbs=True),
-    _attached("kill", "POINT[*N]", "pods come, and the attached process is killed at this fault point"),
+    _attached("kill", "POINT[*N]", "pods are created, and the attached process is killed at this fault point"),
     _attached("undo", "POINT[*N]", "pods are deleted half bound, and the process that undoes the "
               "binding is killed at this point"),
-    _attached("cut", "SECONDS", "the line to the API server breaks half way through bindings, for so long"),
+    _attached("cut", "SECONDS", "the connection to the API server breaks half way through bindings, for so long"),
     _attached("restart", "server", "the API server is killed half way through bindings, and started again",
               "server"),
-    _attached("misbehave", "FAULT N", "the next N answers to us are as bad as a network's or a lagging replica's",
+    _attached("misbehave", "FAULT N", "the next N answers to us are those of a bad network or a lagging replica",
               *ServerFault),
     _attached("rival", "N", "another scheduler takes N volumes of the same class while ours binds"),
     _attached("steal", "written|bound", "a pod's second volume is given to another claim, while its first is only "
@@ -163,8 +163,8 @@ FAULTS: tuple[DrillFault, ...] = (
     _attached("restore", "early|late", "the store is replaced by a backup, written before or after volumes "
               "were written; a pod and its claim were deleted since, and the replaced process wakes up later",
               "early", "late"),
-    _attached("sleep", "POINT[*N]", "the attached process stands still at this fault point until another one of "
-              "its store has done its work, and then goes on"),
+    _attached("sleep", "POINT[*N]", "the attached process is stopped at this fault point until another one of "
+              "its store has done its work, and then continues"),
     *(
         DrillFault(name=name, way=FaultWay.POINT, about=about, on=ENGINES, injector="runtime/fault_points.py")
         for name, about in POINTS.items()

@@ -27,7 +27,7 @@ def node(name: str, **labels: str) -> Manifest:
 def local_volume(
     name: str, size: str, host: str, class_name: str = "local", *, directory: str = "/disks", **metadata: Any
 ) -> Manifest:
-    """A disk that is reached from one node."""
+    """A disk that only one node reaches."""
     term = {"key": HOSTNAME, "operator": "In", "values": [host]}
     return {
         "apiVersion": "v1",

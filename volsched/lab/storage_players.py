@@ -1,9 +1,8 @@
 """Kubernetes' own storage components, played over HTTP write by write: the PV controller and a provisioner.
 
-The controller's four writes are separate steps, each made with the version in its cache, and the cache is as old
-as its owner leaves it (`refresh`). So a test can write between any two of them, or let the controller act on old
-news.
-A drill that needs no such precision calls `sync` again and again.
+The controller's four writes are separate steps, each made with the version in its cache, and the cache is as stale
+as its owner leaves it (`refresh`). So a test can write between any two of them, or let the controller act on a
+stale cache. A drill that does not need this calls `sync` repeatedly.
 """
 
 from collections.abc import Mapping
@@ -40,7 +39,7 @@ class PvController:
     claims: dict[str, Manifest] = field(default_factory=dict)
 
     def refresh(self) -> None:
-        """The cache is as the server is now."""
+        """Read the present objects into the cache."""
         for path, cache in (
             ("/api/v1/persistentvolumes", self.volumes),
             ("/api/v1/namespaces/default/persistentvolumeclaims", self.claims),
@@ -49,7 +48,7 @@ class PvController:
             cache.update({it["metadata"]["name"]: it for it in self.http.get(path).json()["items"]})
 
     def sync(self, provisioners: Mapping[str, str]) -> int:
-        """All that it has to do as things stand, and how much that was; `provisioners` by the name of a class."""
+        """Do all due work; returns the number of changes. `provisioners`: by the name of a class."""
         self.offer()
         done = self.bind()
         for name, claim in self.claims.items():
@@ -72,7 +71,7 @@ class PvController:
     def set_claim(self, name: str, claim: str) -> int:
         """The first write, skipped where claimRef has the claim's uid already, as after a prebind of ours.
 
-        Answers the status code, as the next three do.
+        Returns the status code, as the next three do.
         """
         reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim}
         uid = self.claims[claim]["metadata"]["uid"]
@@ -131,14 +130,14 @@ class PvController:
 class ProvisionerPlayer:
     http: RestClient
     in_progress: dict[str, str] = field(default_factory=dict)
-    """Claim → the node for which its volume is being created, whatever is selected on the claim since."""
+    """Claim → the node for which its volume is being created, even if another node was selected since."""
 
     def begin(self, name: str) -> None:
-        """The driver is asked for a volume, and takes its time."""
+        """Begin to create a volume, which takes until `provision`."""
         self.in_progress[name] = self.http.get(claim_path(name)).json()["metadata"]["annotations"][SELECTED_NODE]
 
     def sync(self, claims: Mapping[str, Manifest], volumes: Mapping[str, Manifest]) -> int:
-        """A volume for every claim that names a provisioner and has none. Answers how many."""
+        """Create a volume for every claim that names a provisioner and has none. Returns how many."""
         waiting = [
             name
             for name, it in claims.items()
@@ -152,7 +151,7 @@ class ProvisionerPlayer:
         return len(waiting)
 
     def provision(self, name: str) -> str:
-        """The volume is there, for the node with which it was begun."""
+        """Finish the volume, on the node with which it was begun."""
         if name not in self.in_progress:
             self.begin(name)
         claim, node = self.http.get(claim_path(name)).json(), self.in_progress.pop(name)
@@ -178,7 +177,7 @@ class ProvisionerPlayer:
         return volume
 
     def give_back(self, name: str) -> None:
-        """Nothing can be created on that node: it is removed from the claim."""
+        """Reject the selected node: it is removed from the claim."""
         claim = self.http.get(claim_path(name)).json()
         body = merged(claim, {"metadata": {"annotations": {SELECTED_NODE: None}}})
         assert self.http.put(claim_path(name), json=body).status_code == 200

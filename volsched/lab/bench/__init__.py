@@ -1,1 +1,1 @@
-"""Benchmarks: what our own work costs, as ratios to a baseline measured in the same run."""
+"""Benchmarks: the cost of our own work, as ratios to a baseline measured in the same run."""

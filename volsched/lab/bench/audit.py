@@ -43,7 +43,7 @@ class AuditRow:
     """None: no target, because the answer is as long as the requested range."""
     baseline_ms: float
     over_events: float | None = None
-    """How the median grows with the history; 0 where the answer does not care how long it is."""
+    """How the median grows with the history; 0 where it does not depend on its length."""
 
     @property
     def ratio(self) -> float:
@@ -63,7 +63,7 @@ AUDIT_AXIS: SizeAxis[AuditRow] = SizeAxis(
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One round: other objects and another moment each time."""
+    """A round of questions: other objects and another moment each time."""
 
     connection: Connection
     turn: int
@@ -76,13 +76,13 @@ class _Round:
 
     @property
     def story(self) -> Story:
-        """Some pod that has ended."""
+        """A pod that has ended."""
         number = (max(ended_stories(self.head), 0) * (2 * self.turn + 1)) // (2 * ASKED)
         return Story(number, f"volume-{number % FEWEST_VOLUMES:06}")
 
     @property
     def since(self) -> Window:
-        """Everything written from some time on."""
+        """A window of everything written from some time on."""
         begin = window(self.connection, first=self.position).since
         return window(self.connection, first=position_since(self.connection, begin))
 

@@ -1,4 +1,4 @@
-"""From a pod's creation to its node, durable: in bulk, and one pod at a time; and the cluster for it."""
+"""Benchmark of binding, from a pod's creation to its durable node, in bulk and one at a time; and its cluster."""
 
 import itertools
 import os
@@ -123,22 +123,22 @@ class BindLoad:
     volumes: int
     claims: int
     pods: int
-    """In bulk."""
+    """Pods in bulk."""
     singles: int
-    """One after the other, after the bulk."""
+    """Pods one after the other, after the bulk."""
 
 
 @dataclass(slots=True)
 class BindRow:
     engine: str
     workers: str
-    """What carried the effects out: the deciding process itself, or Celery."""
+    """The processes that carried the effects out: the deciding process itself, or Celery."""
     nodes: int
     volumes: int
     claims: int
     pods: int
     pods_per_second: float
-    """In bulk, from the first creation to the last binding."""
+    """Rate in bulk, from the first creation to the last binding."""
     single_ms_p50: float
     single_ms_p99: float
     events_per_pod: float
@@ -151,15 +151,15 @@ class BindRow:
     single_statements: float | None = None
     single_transactions: float | None = None
     single_write_transactions: float | None = None
-    """For a single pod, its creation included; SQLite only."""
+    """Write transactions of a single pod, its creation included; SQLite only."""
     lock_ms_p50: float | None = None
     lock_ms_p99: float | None = None
     """From the lock on the log's head to the commit, of all transactions of this process."""
     bytes_per_pod: float | None = None
-    """By which the pages in use grew in bulk, creations included; the more pods, the less whole pages matter.
+    """Growth of the pages in use during the bulk, creations included; with more pods, whole pages matter less.
     SQLite only."""
     cores_used: float | None = None
-    """By all processes of a stack and by this one, while the pods of the bulk were bound."""
+    """Cores used by all processes of a stack and by this one, while the pods of the bulk were bound."""
     over_pods: float | None = None
     """How the time of the bulk grows with its pods; 1 is in proportion."""
 
@@ -185,7 +185,7 @@ OVER_PODS: SizeAxis[BindRow] = SizeAxis(
 
 @dataclass(slots=True)
 class LockTimes:
-    """Listens to commits for how long each kept other writers waiting."""
+    """Collects from commits how long each kept other writers waiting."""
 
     seconds: list[float] = field(default_factory=list)
 
@@ -200,7 +200,7 @@ class LockTimes:
 
 
 def bench_bind(database: Database, load: BindLoad, *, clock: Clock, bell: Bell | None = None) -> BindRow:
-    """With a bell, running workers carry the effects out; this process only decides and reconciles."""
+    """Measure binding. With a bell, workers carry the effects out; this process only decides and reconciles."""
     base = append_rate(database, clock)
     ids = new_ids()
     system = embedded(
@@ -262,7 +262,7 @@ def measure_binding(
 ) -> BindRow:
     """The same procedure for any kind of workers: `bind` returns when so many pods have their final node.
 
-    `cpu`: what all processes that take part have spent.
+    `cpu`: processor time of all processes that take part.
     """
     claims, pods = load.claims, load.pods
     create(database, cluster(load.nodes, load.volumes), ids, clock)
@@ -311,11 +311,11 @@ def new_ids() -> Iterator[str]:
 
 
 def too_few(bound: int, pods: int) -> RuntimeError:
-    return RuntimeError(f"{bound} of {pods} pods were bound; a measurement of anything else is worth nothing")
+    return RuntimeError(f"{bound} of {pods} pods were bound; the measurement is invalid unless all are")
 
 
 def _bind(system: System, pods: int, clock: Clock, others: Commits | None) -> None:
-    """Until so many pods have their final node and no work is left."""
+    """Works until so many pods have their final node and no work is left."""
     while True:
         progress = system.step(micros(clock()))
         bound = _bound(system)

@@ -55,9 +55,9 @@ STRIDE = 7919
 class BenchCluster:
     objects: tuple[Object, ...]
     bound: bool = False
-    """Its pods use claims that are bound already."""
+    """Whether its pods use claims that are bound already."""
     asks: Mapping[str, Any] = field(default_factory=dict)
-    """What its pods request besides volumes. Then each is placed on its node, so that the next one sees it."""
+    """Requests of its pods besides volumes. Then each is placed on its node, so that the next one sees it."""
 
 
 def claims_of(prefix: str, count: int, *, odd: int = 0) -> list[Claim]:
@@ -263,7 +263,7 @@ class BenchRow:
     p50_ms: float
     p99_ms: float
     new_p99_ms: float
-    """Of pods that each request sizes never requested before."""
+    """p99 for pods that each request sizes never requested before."""
     per_second: float
     growth: float
     """The exponent with which p50 grows: 0 if it is the same on a cluster of half the size, 1 if it is half."""
@@ -307,7 +307,7 @@ def _row(
 ) -> BenchRow:
     index = make(cluster.objects)
     bench, smaller = _Bench(index, cluster, count, clock), _Bench(make(half.objects), half, count, clock)
-    # As a process does once it has loaded: otherwise the collector scans all objects during decisions.
+    # As in a process that has loaded its objects: otherwise the collector scans all of them during decisions.
     gc.freeze()
     alike, odd = bench.run(repeat)
     smaller.run(repeat)
@@ -356,7 +356,7 @@ class _Bench:
         return spent * 1000
 
     def feasible(self) -> int:
-        """After `check`, which has left its claims."""
+        """Must be called after `check`, which leaves its claims."""
         return self.index.feasible(self._wanting(-1, odd=0)[0])
 
     def check(self) -> None:
@@ -373,7 +373,7 @@ class _Bench:
                 raise WrongAnswerError(f"for pod {pod.key}: {decision.chosen or decision.status}")
 
     def walk_ms(self) -> float:
-        """After `check`, which has left its claims."""
+        """Must be called after `check`, which leaves its claims."""
         pod, _ = self._wanting(-1, odd=0)
         whole = self.index.snapshot
         few = {name: whole.nodes[name] for name in sorted(whole.nodes)[:SAMPLED_NODES]}
@@ -416,7 +416,7 @@ def _percentile(times: Sequence[float], percent: int) -> float:
 
 
 def _bytes_per_volume(cluster: BenchCluster) -> float | None:
-    """What the index adds to the objects, which the process holds anyway."""
+    """Memory that the index adds to that of the objects, which the process holds anyway."""
     volumes = sum(isinstance(value, Volume) for value in cluster.objects)
     if volumes < len(cluster.objects) // 2:
         return None

@@ -1,7 +1,7 @@
 """A cluster as bytes: lists and watches in an API server's protocol, made from templates of real size.
 
 It is a process of its own, so that neither its processor time nor its memory counts as the follower's. Objects
-have what real ones have and nobody keeps: managedFields, statuses, environments, images.
+have the fields of real ones that no follower keeps: managedFields, statuses, environments, images.
 """
 
 import json
@@ -50,7 +50,7 @@ def listed_lines(kind: str, pods: int) -> Iterator[bytes]:
 
 
 def kind_of_change(number: int) -> str:
-    """Of a hundred changes: heartbeats of nodes, statuses of pods, a few claims."""
+    """The kind of a change. Of a hundred: heartbeats of nodes, statuses of pods, a few claims."""
     place = number % 100
     return "Node" if place < 20 else "PersistentVolumeClaim" if place < 23 else "Pod"
 
@@ -114,7 +114,7 @@ def _filled(template: bytes, type_: str, index: int, *, version: int, state: byt
 
 
 def _template(kind: str, name: str, more: Mapping[str, Any] = {}, **parts: Any) -> bytes:
-    """In the order in which a server writes the fields."""
+    """An encoded object, with fields in the order in which a server writes them."""
     space = {"namespace": "shop"} if KINDS[kind].namespaced else {}
     names: dict[str, Any] = {"name": name, **space, "uid": f"{kind}-{name}", "resourceVersion": "@V@"}
     names |= {
@@ -128,7 +128,7 @@ def _template(kind: str, name: str, more: Mapping[str, Any] = {}, **parts: Any) 
 
 
 def _pod(volumes: list[dict[str, Any]], state: str = "Changed") -> bytes:
-    """As a real server tells a pod in a state of its life; `Changed` is a running one with news."""
+    """A pod as a real server encodes it in a state of its life; `Changed` is a running one with a new status."""
     container = {
         "name": "main",
         "image": "registry.example/app:1",
@@ -219,21 +219,21 @@ class EncodedServer(ThreadingHTTPServer):
         self.pods = pods
         self.queues: dict[str, SimpleQueue[bytes]] = defaultdict(SimpleQueue)
         self.watches: dict[str, object] = {}
-        """Kind → its last watch: one that was given up must not take what is for the next."""
+        """Kind → its last watch: an abandoned one must not take changes meant for the next."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A follower that ends cuts its connections: that is no fault, and nobody reads of it here."""
+        """A follower that ends cuts its connections: that is not an error, and is not logged."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     def load(self, rate: int, seconds: int, first: int) -> float:
-        """So many changes a second from now on; answers when it began, by the clock of this machine."""
+        """Sends so many changes a second from now on; returns when it began, by this machine's monotonic clock."""
         start = time.monotonic()
         threading.Thread(target=self._pace, args=(start, rate, rate * seconds, first), daemon=True).start()
         return start
 
     def live(self, pods: int, first: int, own_volumes: bool) -> int:
-        """The lives of so many pods, as fast as they are read; answers how many changes they are."""
+        """Sends the lives of so many pods, as fast as they are read; returns the number of changes."""
         sent = 0
         for kind, encoded in life_lines(pods, first, own_volumes=own_volumes):
             self.queues[kind].put(encoded)
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: EncodedServer
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads it."""
+        """Requests are not logged."""
 
     def do_GET(self) -> None:
         path, query = urlsplit(self.path).path, dict(parse_qsl(urlsplit(self.path).query))
@@ -324,7 +324,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _end_with_parent() -> None:
-    """Whoever started this holds the other end of its input, until it ends, however it ends."""
+    """Ends this process with its parent, which holds the other end of stdin as long as it lives."""
     sys.stdin.read()
     os._exit(0)
 

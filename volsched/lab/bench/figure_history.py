@@ -1,4 +1,4 @@
-"""Figures of benchmarks: their history file, how they grow with a size, and which are not what they used to be."""
+"""Figures of benchmarks: their history file, their growth with a size, and changes since earlier runs."""
 
 import json
 import math
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from volsched.lab.bench.plot import label_of
 
 FACTOR = 1.5
-"""Figures of one program vary by a third between runs on a shared machine."""
+"""A change is reported from this factor on: figures vary by a third between runs on a shared machine."""
 OF_THE_RUN = ("at", "load")
-"""What a line says besides the row and the name of its benchmark."""
+"""The fields of a line besides the row and the name of its benchmark."""
 
 
 class FigureHistoryError(Exception):
@@ -22,14 +22,14 @@ class FigureHistoryError(Exception):
 
 
 def append_history(file: Path, bench: str, rows: Sequence[Mapping[str, Any]], *, at: str, load: float) -> None:
-    """One line a row: what was measured, when, and how busy the machine was."""
+    """Append a line for each row: the row, the time, and the load of the machine."""
     with file.open("a", encoding="utf-8") as written:
         for row in rows:
             written.write(json.dumps({"bench": bench, "at": at, "load": load, **row}) + "\n")
 
 
 def changes(file: Path, bench: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Figures that are far from the median of earlier runs, for better or worse: which it is, the reader knows."""
+    """Figures that are far from the median of earlier runs, for better or worse."""
     earlier = _figures_in(file, bench)
     for row in rows:
         for name, value in _figures_of(row):
@@ -59,7 +59,7 @@ def _figures_in(file: Path, bench: str) -> Mapping[tuple[str, str], list[float]]
 
 
 def _figures_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Without exponents: what hardly grows is twice or half as much by chance."""
+    """The figures of a row without exponents, which vary by chance where they are near 0."""
     for name, value in row.items():
         if isinstance(value, float) and "over_" not in name and name != "growth":
             yield name, value
@@ -82,18 +82,18 @@ class SizeAxis(Generic[Grown]):
     """The field of a row that takes the exponent; None where no smaller row is like it."""
     size: Callable[[Grown], float]
     alike: Callable[[Grown], object]
-    """What two rows must have in common to be compared: all that was measured, but for this size."""
+    """The fields that two compared rows must have in common: all settings except this size."""
     figure: Callable[[Grown], float]
     """Something that grows: a time, never a rate."""
 
 
 def with_exponents(rows: Sequence[Grown], *axes: SizeAxis[Grown]) -> list[Grown]:
-    """In any order; each row is compared with the next smaller one."""
+    """The rows with their exponents; each row is compared with the next smaller one."""
     return [replace(row, **{axis.column: _exponent_of(row, rows, axis) for axis in axes}) for row in rows]
 
 
 def exponent(small: tuple[float, float], large: tuple[float, float]) -> float | None:
-    """Of two measurements, each a size and a figure; None where they tell nothing."""
+    """The exponent of two measurements, each a size and a figure; None where they determine none."""
     (size, figure), (larger, grown) = small, large
     if min(size, figure, grown) <= 0 or larger <= size:
         return None

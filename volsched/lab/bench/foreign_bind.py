@@ -45,13 +45,13 @@ CALL_SECONDS = 0.010
 CONNECTIONS = 16
 LOOK_SECONDS = 0.002
 PATIENCE_SECONDS = 300.0
-"""Without a pod being bound."""
+"""Seconds without a pod being bound, after which the benchmark fails."""
 CONTROLLER_ROUNDS = 15
 LEFT_OUT = ("node-agent", "provisioners", "stateful-sets", "ephemeral-claims", "disruption-budgets", "expiry")
 
 
 class ForeignBenchError(Exception):
-    """The cluster did not start, or pods were not bound; a measurement of anything else is worth nothing."""
+    """The cluster did not start, or not all pods were bound, which makes the measurement invalid."""
 
 
 @dataclass(slots=True)
@@ -60,20 +60,20 @@ class ForeignBindRow:
     claims: int
     pods: int
     pods_per_second: float
-    """In bulk: the pods are there, and we begin."""
+    """Rate in bulk: all pods exist before we begin."""
     calls_per_pod: float
-    """Of the bulk; lists and watches are not counted."""
+    """Calls of the bulk; lists and watches are not counted."""
     call_ms_mean: float
     call_ms_p50: float
     cpu_ms_per_pod: float
-    """Of our process in bulk: deciding, calling, and following the cluster."""
+    """Processor time of our process in bulk: deciding, calling, and following the cluster."""
     server_cpu_ms_per_pod: float
     controller_cpu_ms_per_pod: float
-    """Of the cluster's processes in the same time."""
+    """Processor time of the cluster's processes in the same period."""
     single_ms_p50: float
     """From the answer to a pod's creation to the answer to its binding."""
     controller_ms_p50: float
-    """Of the single pod's time, what the PV controller takes by itself: from a prebind to a bound claim."""
+    """The part of the single pod's time that the PV controller takes: from a prebind to a bound claim."""
     embedded_pods_per_second: float
     embedded_single_ms_p50: float
 
@@ -152,7 +152,7 @@ def bench_foreign_bind(load: BindLoad) -> ForeignBindRow:
 
 @contextmanager
 def _attached(database: Database, url: str, meter: CallMeter, go: Event) -> Iterator[None]:
-    """What `volsched attach --mode own` runs; it decides from `go` on, and has listed everything before."""
+    """Runs the components of `volsched attach --mode own`; it lists everything first, and decides after `go`."""
     access, ids = ClusterAccess(server=url.rstrip("/")), new_ids()
     transport = SlowTransport(
         access,
@@ -192,7 +192,7 @@ def _attached(database: Database, url: str, meter: CallMeter, go: Event) -> Iter
 
 
 def _processor_ms(pids: Sequence[int]) -> list[float]:
-    """Of this process and of those."""
+    """Processor time of this process and of those."""
     return [1_000 * it for it in (time.process_time(), *map(cpu_seconds, pids))]
 
 
@@ -208,7 +208,7 @@ def _single_ms(http: httpx2.Client, meter: CallMeter, load: BindLoad, number: in
 
 
 def _controller_ms(http: httpx2.Client) -> float:
-    """Prebinds by hand, while nobody else does anything."""
+    """The median time of the PV controller for prebinds by hand, while all others are idle."""
     times: list[float] = []
     for number in range(CONTROLLER_ROUNDS):
         claim, _ = pods_with_claims(f"alone-{number}", 1, 1)

@@ -31,7 +31,7 @@ STALLED_SECONDS = 30.0
 
 
 class HttpLoadError(Exception):
-    """The server did not do what is measured; the message says what it did."""
+    """The server did not answer as expected; the message says how."""
 
 
 def request(method: str, path: str, body: bytes = b"") -> Request:
@@ -53,7 +53,7 @@ def connected(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 @dataclass(slots=True)
 class LoadCaller:
-    """One connection, one request at a time."""
+    """A client with one connection and one request at a time."""
 
     socket: socket.socket
     got: bytes = b""
@@ -91,7 +91,7 @@ def answer(port: int, request: Request) -> bytes:
 
 
 def hurry(port: int, requests: Iterable[Request], *, callers: int, clock: Clock) -> tuple[int, float]:
-    """As many requests as the server can take, on so many connections; returns their number, and the seconds."""
+    """Send requests as fast as the server answers on so many connections; returns their number and the seconds."""
     waiting, count = iter(requests), 0
     with connected(port, callers) as sockets, selectors.DefaultSelector() as selector:
         begun = clock()
@@ -159,10 +159,10 @@ class Fanned:
 
     seconds: float
     cost: float
-    """Of the server, in the seconds that `cost` counts."""
+    """Cost of the server, in the seconds that `cost` counts."""
     writes: int
     latencies: tuple[float, ...]
-    """From sending a write until a watcher received it, for every watcher and write."""
+    """Seconds from sending a write until a watcher received it, for every watcher and write."""
 
 
 def fan_out(
@@ -257,12 +257,12 @@ class HttpRow:
     what: str
     per_second: float
     baseline_per_second: float | None
-    """Of the bare route; None if there is no equivalent."""
+    """The rate of the bare route; None if there is no equivalent."""
     cpu_ms: float | None
-    """Of the server, per request; None if unknown."""
+    """Processor time of the server per request; None if unknown."""
     p50_ms: float | None = None
     p99_ms: float | None = None
-    """From a write until a watcher received it."""
+    """Delay from a write until a watcher received it."""
 
     @property
     def ratio(self) -> float | None:

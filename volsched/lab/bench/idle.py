@@ -1,4 +1,4 @@
-"""What a process costs that has nothing to do: `volsched up` on a store at rest, beside one that only sleeps.
+"""The cost of an idle process: `volsched up` on a store at rest, beside one that only sleeps.
 
 The baseline is a Python process that wakes up twenty times a second and does nothing: the cheapest way to poll.
 """
@@ -23,18 +23,18 @@ USER_TICKS, SYSTEM_TICKS = 11, 12
 
 
 class IdleBenchError(Exception):
-    """Nothing was measured."""
+    """Nothing could be measured; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRow:
     engine: str
     volumes: int
-    """At rest in the store."""
+    """Volumes at rest in the store."""
     seconds: float
     percent_of_core: float
     baseline_percent_of_core: float
-    """Of a process that polls twenty times a second and does nothing."""
+    """Load of a process that polls twenty times a second and does nothing."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,7 +64,7 @@ def bench_idle(
 
 @contextmanager
 def _started(command: Sequence[str]) -> Iterator[int]:
-    """The id of a process that has said that it is ready."""
+    """The id of a process that has reported that it is ready."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout is not None

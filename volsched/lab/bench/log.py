@@ -104,7 +104,7 @@ def bench_plan(database: Database, *, batches: int, clock: Clock) -> StoreRow:
 
 
 def append_events(database: Database, new: Sequence[NewEvent], at: float) -> None:
-    """The log's own part of a transaction: what every event costs, without its views."""
+    """The log's own part of a transaction: the cost of every event, without its views."""
     with database.write() as connection:
         head = lock_head(database, connection)
         now = max(head.at, _micros(at))
@@ -183,7 +183,7 @@ def _creating(manifest: dict[str, Any]) -> Command:
 
 
 def plan_volume(name: str) -> Command:
-    """A plan of one leg, as the scheduler makes it."""
+    """A plan of one leg, as the scheduler writes it."""
     streams = (f"binding/{name}", f"pod/bench/{name}", f"node/{NODE}", f"claim/bench/{name}", f"volume/{name}")
 
     def decide(states: States) -> Decision:
@@ -200,7 +200,7 @@ def plan_volume(name: str) -> Command:
 
 
 def bytes_in_use(database: Database) -> int:
-    """Of an SQLite store: whole pages, those in the write-ahead log too, and none that is free."""
+    """Bytes in use by an SQLite store: whole pages, with those in the write-ahead log, without free ones."""
     with database.read() as connection:
         return used_bytes(connection.connection.driver_connection)
 
@@ -239,7 +239,7 @@ class ReplayRow:
     events_per_second: float
     bare_read_per_second: float
     as_of_ms: float
-    """One object as of one position: the median."""
+    """The median for one object as of one position."""
     as_of_p99_ms: float
     over_events: float | None = None
     """How the time to fold everything grows with the history; 1 is in proportion."""

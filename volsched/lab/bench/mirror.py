@@ -1,6 +1,6 @@
-"""What it costs to follow a cluster: lists, changes, lag, memory and log, beside decoding the same bytes alone.
+"""The cost of following a cluster: lists, changes, lag, memory and log, beside decoding the same bytes alone.
 
-The cluster is another process that makes bytes of the server's protocol (`encoded_server`); the adapter, the
+The cluster is another process that generates bytes of the server's protocol (`encoded_server`); the adapter, the
 observer and the store are those of `volsched observe`, without its API.
 """
 
@@ -35,7 +35,7 @@ SAMPLE = 2_000
 """Objects of a kind, or changes, that are decoded for the baseline."""
 PODS_A_DAY = 10 * 86_400
 MOST_CHANGES = 30
-"""Of one life: it distinguishes versions."""
+"""Changes of one life: the number distinguishes versions."""
 UNLIMITED = 1e6
 IDLE_SECONDS = 0.02
 PATIENCE_SECONDS = 600.0
@@ -48,7 +48,7 @@ class MirrorLoad:
     """Changes a second, sustained."""
     burst: int
     seconds: int
-    """For which changes are sustained."""
+    """Duration of the sustained changes."""
     burst_seconds: int
     lives: int
     """Pods that come and go while the log's growth is measured."""
@@ -88,7 +88,7 @@ class BenchStuckError(Exception):
 
 @dataclass
 class Follower:
-    """One life of an observer: its adapter, its streams, and the steps of its loop."""
+    """One run of an observer: its adapter, its streams, and the steps of its loop."""
 
     database: Database
     url: str
@@ -136,7 +136,7 @@ class Lags:
         self._next = {kind: next(it for it in numbers if kind_of_change(it) == kind) for kind in kinds}
 
     def note(self, reached: dict[str, int]) -> bool:
-        """Answers whether all are known."""
+        """Returns whether all changes are known."""
         now, end = monotonic(), self.first + self.total
         for kind in list(self._next):
             number = self._next[kind]

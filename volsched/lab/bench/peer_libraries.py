@@ -1,7 +1,7 @@
 """Libraries that do a part of the store's work, each through its own public classes and with our durability.
 
 On SQLite each gets a file with a write-ahead log and syncs every commit (synchronous=full), as we do; some leave
-one or the other to a default. On a server neither they nor we set anything.
+one or the other to a default. On a database server, neither they nor we set anything.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ STATE = b'{"patch":{"metadata":{"annotations":{"pv.kubernetes.io/bound-by-contro
 FULL = "PRAGMA synchronous = FULL"
 
 Commit = Callable[..., object]
-"""Called with what was prepared, if anything was."""
+"""Called with the prepared items, if there are any."""
 Ask = Callable[[str], object]
 """Executes a statement on a peer's own connection; gives the first value, if there is one."""
 WHOLE = "a workflow of one step, which is recorded too; on SQLite it sets no write-ahead log itself"

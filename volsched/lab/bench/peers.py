@@ -29,9 +29,9 @@ SECOND = 1_000_000
 LEASE = 60 * SECOND
 NOT_INSTALLED = "not installed"
 LEVELS = ("off", "normal", "full", "extra")
-"""What SQLite's numbers of `synchronous` mean."""
+"""The names of SQLite's numbers of `synchronous`."""
 CALLERS = 16
-"""Connections that ask for objects at the same time."""
+"""Connections that request objects at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class PeerRow:
     cpu_us: float | None
     """Processor time of an item in this process, or in the server, in microseconds."""
     durability: str = ""
-    """What the connection that was measured says of its commits."""
+    """The durability of commits, as the measured connection reports it."""
     note: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -94,12 +94,12 @@ def bench_peers(database: Database, folder: Path, *, items: int, clocks: Clocks)
 
 
 def bench_routes(engine: str, *, items: int, clock: Callable[[], float]) -> Iterator[PeerRow]:
-    """One object an answer, and a hundred, beside a route that only answers."""
+    """Measure reads of one object, and of a hundred, beside a route that only answers."""
     row = partial(PeerRow, engine=engine, work=READS)
     asked = bench_http(requests=items, callers=CALLERS, watchers=1, writes=1, writes_a_second=1, clock=clock)
     try:
         with closing(asked) as measured:
-            # Its first rows are these; what it would measure after them is not asked for.
+            # Only the first rows of that benchmark are used; the rest is not run.
             answers = list(zip(BATCHES, islice(measured, len(BATCHES)), strict=True))
     except BenchMissingError:
         for batch in BATCHES:
@@ -125,7 +125,7 @@ def _first_value(database: Database, statement: str) -> object:
 
 
 def _file_with_wal(file: Path) -> Path:
-    """As ours has it. The mode is a property of the file, which a connection that does not set it takes over."""
+    """A file in WAL mode, like ours. The mode is a property of the file; other connections inherit it."""
     with closing(sqlite3.connect(file)) as raw:
         raw.execute("PRAGMA journal_mode = WAL")
     return file
@@ -144,7 +144,7 @@ def _row(
     durability: str = "",
     note: str = "",
 ) -> PeerRow:
-    """`prepared` makes what each commit is given, and is not measured."""
+    """`prepared` creates the input of each commit, and is not measured."""
     row = partial(PeerRow, engine=engine, work=work, who=who, batch=batch)
     if commit is None:
         return row(per_second=None, cpu_us=None, note=NOT_INSTALLED)

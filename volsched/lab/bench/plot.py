@@ -7,7 +7,7 @@ from typing import Any
 BARS, BAR, ROOM, LETTER = 390, 18, 130, 6.5
 """In pixels: the longest bar, a bar with the gap below it, the figures behind the bars, a letter."""
 MOST_LETTERS = 90
-"""Of a label."""
+"""Letters of a label; longer ones are cut."""
 
 
 def svg(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -61,7 +61,7 @@ def _is_figure(value: Any) -> bool:
 
 
 def label_of(row: Mapping[str, Any]) -> str:
-    """What was measured, without the figures."""
+    """The label of a row: what was measured, without the figures."""
     return ", ".join(
         value if isinstance(value, str) else f"{name.replace('_', ' ')} {value:,}"
         for name, value in row.items()

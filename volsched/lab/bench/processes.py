@@ -29,7 +29,7 @@ from volsched.runtime.system import embedded
 from volsched.scheduling.queue.entry import Share, read_share
 
 PATIENCE_SECONDS = 300.0
-"""In which at least one more pod must be bound."""
+"""Seconds in which at least one more pod must be bound."""
 POLL_SECONDS = 0.002
 """Finer than SQLite's notification of commits: single pods take some twenty milliseconds."""
 READY = "ready"
@@ -39,7 +39,7 @@ Check = Callable[[], None]
 
 
 def bench_bind_of_processes(database: Database, count: int, load: BindLoad, *, clock: Clock) -> BindRow:
-    """So many processes on an empty store; each is the whole system, and they share the scheduling."""
+    """Measure so many processes on an empty store; each is the whole system, and they share the scheduling."""
     # Not on the same store: this measurement must not leave a history there.
     with scratch_store() as aside:
         base = append_rate(aside, clock)
@@ -68,7 +68,7 @@ def bench_bind_beside(
     check: Check = lambda: None,
     cpu: Clock | None = None,
 ) -> BindRow:
-    """How running processes bind pods that are created here; `base` is the rate of the log alone."""
+    """Measures how running processes bind pods created here; `base` is the rate of the log alone."""
     return measure_binding(
         database,
         load,

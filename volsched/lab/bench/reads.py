@@ -1,4 +1,4 @@
-"""What reading a store costs as it grows: a scheduler's start, `explain`, `get pv`, `verify`, the periodic resync.
+"""The cost of reading a store as it grows: scheduler start, `explain`, `get pv`, `verify`, the periodic resync.
 
 Processor time of this process, and of the commands that it runs. The store has local volumes on some nodes, free
 or bound to the claims of running pods, and two pods without a node: one that fits, and one whose claim is larger
@@ -49,13 +49,13 @@ class ReadRow:
     in_use: int
     """How many of the volumes are bound, each to the claim of a running pod."""
     seconds: float
-    """Of processor time."""
+    """Processor time."""
     over_nodes: float | None = None
     """How the time grows with the nodes, as many volumes in all; 1 is in proportion."""
     over_volumes: float | None = None
-    """With the volumes, as many on each node: the cluster grows as a whole."""
+    """How it grows with the volumes, as many on each node: the cluster grows as a whole."""
     over_volumes_a_node: float | None = None
-    """With the volumes on each node, as many nodes."""
+    """How it grows with the volumes on each node, as many nodes."""
 
     @property
     def volumes_a_node(self) -> float:
@@ -103,10 +103,10 @@ def fill_volumes(database: Database, *, nodes: int, volumes: int, in_use: int = 
 def bench_reads(
     database: Database, *, nodes: int, volumes: int, cpu: Callable[[], float], in_use: int = 0
 ) -> Iterator[ReadRow]:
-    """`cpu` counts what this process and those that it has waited for have spent."""
+    """`cpu` counts the processor time of this process and of those that it has waited for."""
 
     def measure(what: str, ask: Callable[[], object]) -> ReadRow:
-        # What the question before has left is not paid for by this one.
+        # Garbage of the previous question is not charged to this one.
         gc.collect()
         began = cpu()
         ask()
@@ -124,7 +124,7 @@ def bench_reads(
     yield measure("get pv, whole command", lambda: _ask(database, 0, "get", "pv"))
     yield measure("get pv NAME, whole command", lambda: _ask(database, 0, "get", "pv", _name(0)))
     yield measure("verify", lambda: verify(database))
-    # The last, because leading is written down.
+    # The last, because taking the lead writes to the store.
     resync = _rested(database)
     yield measure(f"periodic resync, one of every {RESYNC // SECOND} s", resync)
 

@@ -1,4 +1,4 @@
-"""What a piece of work asks of an SQLite store: statements and transactions, as SQLite itself reports them."""
+"""Counts the statements and transactions of a piece of work on an SQLite store, as SQLite reports them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ class StatementCount:
 
 @contextmanager
 def counted(database: Database) -> Iterator[StatementCount | None]:
-    """Counts what all connections of this handle execute meanwhile; None for a server, which does not tell."""
+    """Counts what all connections of this handle execute meanwhile; None for a server, which reports nothing."""
     if database.engine.dialect.name != "sqlite":
         yield None
         return

@@ -1,6 +1,6 @@
 """A long history as the system writes it: pods are created, bound or rolled back, deleted, and volumes are reused.
 
-Scripted and not run: a million events of a real run would take hours, and the cost of an audit question depends on
+Scripted, not run: a million events of a real run would take hours, and the cost of an audit question depends on
 the number of events, streams and bindings, not on their writer.
 """
 
@@ -24,7 +24,7 @@ NODES, ZONES = 100, 5
 EVENTS_PER_STORY = 19
 """Approximate; a story that is rolled back has fewer."""
 FEWEST_EVENTS = 1_500
-"""Of a history in which some stories have ended."""
+"""The least length of a history in which some stories have ended."""
 CLASSES = ("fast", "slow", "archive")
 ROLLED_BACK_EVERY = 20
 BY_HAND_EVERY = 100
@@ -83,7 +83,7 @@ def fill_stories(database: Database, *, events: int) -> Iterator[int]:
 
 
 def ended_stories(head: int) -> int:
-    """How many have surely ended: of the last two commits, some are under way."""
+    """How many have certainly ended: some of the last two commits are under way."""
     return (head - NODES - _volumes_of(head)) // EVENTS_PER_STORY - 2 * STORIES_PER_COMMIT
 
 

@@ -1,4 +1,4 @@
-"""What the console's map costs on a large cluster: the questions behind it, and the frames of the page itself."""
+"""The cost of the console's map on a large cluster: the questions behind it, and the frames of the page."""
 
 import json
 import shutil
@@ -37,9 +37,9 @@ FRAMES = Path(console.__file__).parent / "web" / "bench" / "frames.mjs"
 class MapRow:
     case: str
     milliseconds: float
-    """Of processor time, the median; of frames, their time on the screen."""
+    """The median processor time; for frames, their time on the screen."""
     ratio: float | None
-    """To reading and parsing the volumes alone."""
+    """The ratio to reading and parsing the volumes alone."""
     kilobytes: float | None = None
 
     def as_json(self) -> dict[str, Any]:

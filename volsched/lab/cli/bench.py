@@ -1,4 +1,4 @@
-"""`volsched bench`: what our own work costs on this machine."""
+"""`volsched bench`: measures the cost of our own work on this machine."""
 
 import tempfile
 import time
@@ -133,7 +133,7 @@ LENGTH = 100_000
 Events = Annotated[
     list[int] | None, typer.Option(help=f"Length of the history; may be repeated. {LENGTH:,}.", min=1)
 ]
-Objects = Annotated[int, typer.Option(help="Volumes that the history is about.", min=1)]
+Objects = Annotated[int, typer.Option(help="Volumes in the history.", min=1)]
 
 
 @app.callback()
@@ -158,15 +158,13 @@ def decide(
         int, typer.Option(help="Nodes of each cluster; local volumes are ten times as many.", min=1)
     ] = 1000,
     repeat: Annotated[
-        int, typer.Option(help="Decisions of each row, alike and each of a new shape.", min=1)
+        int, typer.Option(help="Decisions of each row: of equal pods, and of as many different ones.", min=1)
     ] = 200,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Measure what the index takes per volume; slow.")
-    ] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Measure the index's memory per volume; slow.")] = False,
     output: OutputOption = BenchOutput.table,
 ) -> None:
     """Decisions with the index, in CPU time, next to an un-indexed walk, measured on a few nodes and scaled."""
-    # CPU time of this thread: a decision waits for nothing, and on a shared machine the rest is others' work.
+    # CPU time of this thread: a decision waits for nothing, and wall time includes other processes.
     rows = bench_decide(nodes, repeat=repeat, clock=time.thread_time, measure_memory=memory)
     print_rows(with_progress(rows, ROWS), output)
 
@@ -195,8 +193,8 @@ def mirror(
     ] = 10_000,
     rate: Annotated[int, typer.Option(help="Changes a second, sustained.", min=100)] = 1_000,
     burst: Annotated[int, typer.Option(help="Changes a second, in a burst.", min=100)] = 5_000,
-    seconds: Annotated[int, typer.Option(help="For how long changes are sustained.", min=1)] = 10,
-    burst_seconds: Annotated[int, typer.Option(help="For how long the burst lasts; a long one: 60.", min=1)] = 5,
+    seconds: Annotated[int, typer.Option(help="Seconds of sustained changes.", min=1)] = 10,
+    burst_seconds: Annotated[int, typer.Option(help="Seconds of the burst; 60 for a long one.", min=1)] = 5,
     lives: Annotated[int, typer.Option(help="Pods that come and go, to see the log grow.", min=100)] = 2_000,
     output: OutputOption = BenchOutput.table,
 ) -> None:
@@ -226,8 +224,7 @@ def replay(
 ) -> None:
     """Folding the whole log with its chain checked, next to a bare read of the same rows.
 
-    And asking what an object was at a position, for objects and positions all over the history. With several
-    lengths, also how both grow.
+    And reading objects as of positions, all over the history. With several lengths, also how both grow.
     """
 
     def measure(length: int, database: Database) -> Iterator[ReplayRow]:
@@ -277,10 +274,10 @@ def audit(
 
 @app.command(name="map", epilog=MAP_EXAMPLES)
 def volume_map(
-    nodes: Annotated[int, typer.Option(min=1, help="Of the cluster.")] = 5_000,
-    volumes: Annotated[int, typer.Option(min=1, help="On them.")] = 50_000,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the cluster.")] = 5_000,
+    volumes: Annotated[int, typer.Option(min=1, help="Volumes on them.")] = 50_000,
     browser: Annotated[
-        str, typer.Option(metavar="URL", help="Also the frames of the page that is served there.")
+        str, typer.Option(metavar="URL", help="Also measure frames of the page served there.")
     ] = "",
     output: OutputOption = BenchOutput.table,
 ) -> None:
@@ -306,7 +303,7 @@ def reads(
     in_use: Annotated[
         int,
         typer.Option(
-            metavar="PERCENT", min=0, max=100, help="Part of them that is bound, to claims of running pods."
+            metavar="PERCENT", min=0, max=100, help="Percentage of bound volumes, with claims of running pods."
         ),
     ] = 0,
     postgres: Server = None,
@@ -314,7 +311,7 @@ def reads(
 ) -> None:
     """Starting, explaining, listing, verifying and resyncing, in processor time.
 
-    And how it grows: with nodes (as many volumes), volumes (as many on each node), volumes on each node (as many
+    Also its growth: with nodes (as many volumes), volumes (as many on each node), volumes on each node (as many
     nodes). Every number of nodes is measured with every number of volumes.
     """
     rows: list[ReadRow] = []
@@ -361,14 +358,14 @@ def idle(
         list[int] | None, typer.Option(help="Free volumes in the store; may be repeated. None.", min=1)
     ] = None,
     settle: Annotated[
-        float, typer.Option(help="How long to wait before; a store with many volumes is synced once.", min=0)
+        float, typer.Option(help="How long to wait first; a store with many volumes is synced once.", min=0)
     ] = SETTLE_SECONDS,
     postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
     """The processor time of `volsched up` with nothing to do, as a part of one core.
 
-    With volumes, the periodic resync is in it, every 15 s; measure longer than that.
+    With volumes, this includes the periodic resync, every 15 s; measure longer than that.
     """
 
     def measure(count: int, database: Database) -> Iterator[IdleRow]:
@@ -390,10 +387,10 @@ def http(
     clients: Annotated[int, typer.Option(help="Connections that ask at the same time.", min=1)] = 16,
     watchers: Annotated[int, typer.Option(help="Watches that are open in the last row.", min=1)] = 200,
     writes: Annotated[int, typer.Option(help="Writes that they watch.", min=1)] = 1_000,
-    writes_a_second: Annotated[float, typer.Option(help="How fast those come.", min=1)] = 200,
+    writes_a_second: Annotated[float, typer.Option(help="Rate of these writes.", min=1)] = 200,
     output: OutputOption = BenchOutput.table,
 ) -> None:
-    """Requests over HTTP beside a bare FastAPI route, and how soon watchers hear of a write."""
+    """Requests over HTTP beside a bare FastAPI route, and the delay until watchers receive a write."""
     rows = bench_http(
         requests=requests,
         callers=clients,

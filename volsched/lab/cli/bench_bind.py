@@ -67,7 +67,7 @@ def bind(
     ] = False,
     workers_of_stack: Annotated[
         list[int] | None,
-        typer.Option("--workers", min=1, help="With --stack: so many workers; may be repeated. 1, 2 and 4."),
+        typer.Option("--workers", min=1, help="With --stack: number of workers; may be repeated. 1, 2 and 4."),
     ] = None,
     on_cluster: Annotated[
         MeasuredApi | None,

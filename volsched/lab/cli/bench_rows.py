@@ -1,4 +1,4 @@
-"""What the benchmarks share: the stores that they measure on, and how their rows are printed and kept."""
+"""Shared code of the benchmark commands: stores to measure on, and output and history of their rows."""
 
 import json
 import os
@@ -50,11 +50,11 @@ _benchmark: ContextVar[tuple[str, Path | None]] = ContextVar("benchmark", defaul
 
 
 def note_benchmark(name: str, history: Path | None) -> None:
-    """For the rest of this command."""
+    """Set the benchmark for the rest of this command."""
     _benchmark.set((name, history))
 
 
-# Where is measured.
+# Stores to measure on.
 
 
 def servers(postgres: str | None) -> tuple[str | None, ...]:
@@ -72,7 +72,7 @@ def measured(postgres: str | None, measure: Callable[[Database], Iterable[Row]])
 
 
 def processor_seconds() -> float:
-    """What this process has spent, and those that it has started and waited for."""
+    """Processor time of this process, and of those that it has started and waited for."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + waited.ru_utime + waited.ru_stime
 
@@ -82,19 +82,19 @@ def with_progress(rows: Iterable[Row], total: int) -> list[Row]:
 
 
 def fill_with_progress(total: int, written: Iterable[int]) -> None:
-    """Runs what fills a store, and shows how many events it has written."""
+    """Consumes `written`, which fills a store, and shows how many events it has written."""
     with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
         task = progress.add_task(f"Writing {total:,} events", total=total)
         for count in written:
             progress.update(task, completed=count)
 
 
-# What is printed.
+# Output of rows.
 
 
 def print_rows(measured_rows: Iterable[MeasuredRow], output: BenchOutput) -> None:
     rows = [row.as_json() for row in measured_rows]
-    # First, so that nothing that was measured is lost with a history that cannot be written.
+    # First, so that the rows are shown even if the history cannot be written.
     _print_as(rows, output)
     _append_to_history(rows)
 

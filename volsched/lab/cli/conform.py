@@ -1,4 +1,4 @@
-"""`volsched conform`: are our answers the reference's, and (`--live`) do scenarios end as on a control plane?"""
+"""`volsched conform`: compares our answers, and outcomes of scenarios (`--live`), with those of the reference."""
 
 import gzip
 import json
@@ -58,25 +58,25 @@ def conform(
     ] = False,
     record: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="With --live: write what this server makes of it, as the outcome."),
+        typer.Option(metavar="DIR", help="With --live: record the outcome on this server."),
     ] = None,
     patience: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="With --live on a server: look once all stays as expected; give up after SECONDS without news.",
+            help="With --live on a server: compare once all is as expected, or after SECONDS without change.",
         ),
     ] = None,
 ) -> None:
     """Run golden vectors under profile `parity`: of the volume binder, or of the PV controller.
 
-    With `--live`, play scenarios (steps over the public API) and compare how they end with how a real control
-    plane ended them: on the server of `--server`, which must be empty and is emptied again, or without one on a
+    With `--live`, play scenarios (steps over the public API) and compare their outcomes with those on a real
+    control plane: on the server of `--server`, which must be empty and is emptied again, or without one on a
     system of our own whose clock does not wait.
 
     Of the binder every field of every answer is compared; of the controller the objects at the end, its events and
-    its calls of the volume plugin. Which kind a vector is shows in its input.
+    its calls of the volume plugin. The input of a vector shows its kind.
 
     Prints a table by category, the first differences, and `N passed, M failed, K skipped`. Only vectors on which
     the reference itself crashed are skipped. Exit 1 if any failed, 2 if the file cannot be read.
@@ -144,13 +144,13 @@ def _show_outcome(outcome: VectorOutcome) -> None:
         stdout.print(f"    got      {escape(json.dumps(difference.got))}")
 
 
-# `volsched conform --live`: does a server end scenarios as a real control plane did?
+# `volsched conform --live`: compares the outcomes of scenarios with those on a real control plane.
 
 LOOK_SECONDS = 0.1
 
 
 class RealPace:
-    """Time as it passes."""
+    """Real time."""
 
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -206,7 +206,7 @@ def _play(scenario: LiveScenario, server: RemoteServer | None, patience: float |
     if server is not None:
         return Player(server, RealPace(), scenario, patience).play()
     try:
-        # Only this needs what the extra brings.
+        # Only this needs the packages of the extra.
         from volsched.lab.conformance.live_system import played_system
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, missing(error.name, "server"))

@@ -1,4 +1,4 @@
-"""`volsched demo`: what volsched does, shown in a few seconds on a store of its own."""
+"""`volsched demo`: shows volsched in a few seconds on a temporary store."""
 
 import time
 from pathlib import Path
@@ -24,7 +24,7 @@ EXAMPLES = """**Examples**
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the store, and say how to look at it.")] = False,
 ) -> None:
-    """Show it all on a small cluster: placing, explaining, a killed worker, a rollback, the history, the proof.
+    """Show volsched on a small cluster: placing, explaining, a killed worker, a rollback, the history, the proof.
 
     Everything really happens, in a temporary store. Each step checks its own outcome: exit 0 only if all of them
     did what they say, else 1 with the step that did not.
@@ -35,7 +35,7 @@ def demo(
             for number, scene in enumerate(SCENES, start=1):
                 _play(number, scene, stage)
         finally:
-            # A step that failed is worth a look too.
+            # After a failed step too.
             if keep:
                 _print_next_commands(directory / "demo.db")
     stdout.print(f"[bold green]all {len(SCENES)} steps did what they say[/], in {time.monotonic() - begun:.1f} s")

@@ -1,4 +1,4 @@
-"""`volsched drill`: break the system on purpose, simulated or with real processes, and what it showed."""
+"""`volsched drill`: injects faults, in a simulation or into real processes, and reports the result."""
 
 import logging
 import os
@@ -53,7 +53,7 @@ def print_report(report: DrillReport) -> None:
     stdout.print("passed" if report.passed else f"[red]{escape(report.verdict)}[/red]")
 
 
-# `volsched drill run NAME` with real processes, and `volsched drill report`: what was saved, shown again.
+# `volsched drill run NAME` with real processes, and `volsched drill report`, which shows a saved report.
 
 REPORT_EXAMPLES = """**Examples**
 
@@ -66,24 +66,24 @@ INDEX_EXAMPLES = """**Examples**
 `volsched drill run kill-all -o json > runs/kill-all.json`, others, then `volsched drill index runs`
 """
 ATTEMPTS = 3
-"""So often a drill is played whose fault met nothing."""
+"""How often a drill is played at most while its fault meets no binding in flight."""
 EngineOption = Annotated[
     str | None,
     typer.Option(
         "--engine",
         metavar="|".join(ENGINES),
-        help="With processes: PostgreSQL, Redis and Celery, or one SQLite file. The first that the drill knows.",
+        help="With processes: PostgreSQL, Redis and Celery, or one SQLite file. Default: the drill's first.",
     ),
 ]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one HTML file, with a picture.")
+    Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one HTML file, with a timeline.")
 ]
 
 
 def run_processes(
     scenario: DrillScenario, engine: str | None, seed: int, html: Path | None, output: Output
 ) -> None:
-    """Exit 0 where everything holds, 5 where not, 6 where it was not played to its end or proves nothing."""
+    """Exit 0 if all invariants hold, 5 if not, 6 if the drill did not finish or is inconclusive."""
     try:
         play = play_of(scenario)
     except ScenarioError as error:
@@ -100,7 +100,7 @@ def run_processes(
         fail(Exit.USAGE, missing(error.name, "local-stack"))
 
     def end(*_: object) -> None:
-        # Once: a second Ctrl-C would leave processes behind that are just being ended.
+        # Once: a second Ctrl-C would interrupt the shutdown and leave processes behind.
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         logging.disable()
@@ -115,7 +115,7 @@ def run_processes(
             played = perform(play, engine=chosen, seed=attempt, report=lambda it: stderr.print(escape(it)))
             if played.report.failed or not played.report.inconclusive or attempt == seed + ATTEMPTS - 1:
                 break
-            stderr.print(f"no binding was in flight at the fault: once more, with seed {attempt + 1}")
+            stderr.print(f"no binding was in flight at the fault: repeating with seed {attempt + 1}")
     except WheelMissingError as error:
         fail(Exit.USAGE, str(error))
     except (DrillError, StackError) as error:
@@ -124,7 +124,7 @@ def run_processes(
 
 
 def run_attached(scenario: DrillScenario, html: Path | None, output: Output) -> None:
-    """Exit as with processes; what is started is ended by Ctrl-C too."""
+    """Exit as with processes; Ctrl-C ends everything that was started."""
     try:
         play = attached_play(scenario)
     except ScenarioError as error:
@@ -145,11 +145,11 @@ def run_attached(scenario: DrillScenario, html: Path | None, output: Output) -> 
 
 
 def report(
-    file: Annotated[Path, typer.Argument(metavar="FILE.json", help="What `drill run -o json` printed.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.json", help="A report of `drill run -o json`.")],
     html: Html = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show a saved report again. Exit as the drill did: 0 if it passed, 5 if it failed, 6 if it proves nothing."""
+    """Show a saved report. Exit as the drill did: 0 if it passed, 5 if it failed, 6 if it is inconclusive."""
     try:
         saved, timeline = read_saved(file)
     except SavedError as error:
@@ -162,12 +162,12 @@ def _engine(play: Play, engine: str | None) -> str:
         return play.engines[0]
     if engine not in play.engines:
         known = " and ".join(play.engines)
-        fail(Exit.USAGE, f'{play.name} is not played with --engine "{engine}"; it is with {known}')
+        fail(Exit.USAGE, f'{play.name} cannot be played with --engine "{engine}"; give {known}')
     return engine
 
 
 def check_writable(html: Path) -> None:
-    """Before the drill: it takes a minute, and would be played for nothing."""
+    """Checked before the drill, which takes a minute."""
     if not html.parent.is_dir():
         fail(Exit.USAGE, f"--html: {html.parent} is no directory; create it first, or write elsewhere")
     if html.is_dir() or not os.access(html if html.exists() else html.parent, os.W_OK):
@@ -175,7 +175,7 @@ def check_writable(html: Path) -> None:
 
 
 def dated(report: DrillReport) -> DrillReport:
-    """With when, by which version and with which command it was played."""
+    """The report with the time, version and command of the run."""
     return replace(
         report,
         played_at=rfc3339(system_clock()),
@@ -185,11 +185,9 @@ def dated(report: DrillReport) -> DrillReport:
 
 
 def index(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the reports are that `drill run -o json` printed.")
-    ],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of reports of `drill run -o json`.")],
 ) -> None:
-    """Write DIR/index.html over all reports in a directory, and a page for each of them."""
+    """Write DIR/index.html, with all reports in a directory, and a page for each of them."""
     if not directory.is_dir():
         fail(Exit.USAGE, f"{directory} is no directory; save reports there with: volsched drill run NAME -o json")
     entries: list[RunEntry] = []
@@ -229,13 +227,13 @@ def _show(shown: DrillReport, timeline: DrillTimeline | None, html: Path | None,
 
 RUN_EXAMPLES = """**Examples**
 
-`volsched drill run sim --seeds 1..500` five hundred simulated runs on all cores
+`volsched drill run sim --seeds 1..500` 500 simulated runs on all cores
 
-`volsched drill run sim --seed 4711 --trace` one of them, with what every choice did
+`volsched drill run sim --seed 4711 --trace` a single run, with the result of every choice
 
-`volsched drill run sim --schedule failed.yaml` a run that was kept, choice by choice
+`volsched drill run sim --schedule failed.yaml` a saved run, choice by choice
 
-`volsched drill run kill-worker --html report.html` real processes, one of them killed, and a report to look at
+`volsched drill run kill-worker --html report.html` real processes, one of them killed, and an HTML report
 
 `volsched drill run kill-all --engine sqlite --seed 7` without PostgreSQL and Redis, at another random moment
 
@@ -247,7 +245,7 @@ LIST_EXAMPLES = """**Examples**
 
 `volsched drill list`, then `volsched drill run NAME`
 
-`volsched drill list --faults` what a scenario of your own may do (docs/drill-faults.md)
+`volsched drill list --faults` the faults for a scenario of your own (docs/drill-faults.md)
 """
 app = typer.Typer(no_args_is_help=True, help="Inject faults, and prove that nothing is lost.")
 app.command("replay", epilog=REPLAY_EXAMPLES)(replay)
@@ -255,24 +253,22 @@ app.command("rehearse", epilog=REHEARSE_EXAMPLES)(rehearse)
 app.command("report", epilog=REPORT_EXAMPLES)(report)
 app.command("index", epilog=INDEX_EXAMPLES, no_args_is_help=True)(index)
 
-Seeds = Annotated[str | None, typer.Option("--seeds", metavar="A..B", help="Which runs; each seed is one.")]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="One run alone.")]
-File = Annotated[
-    Path | None, typer.Option("--schedule", metavar="FILE", help="Play this schedule, as it was kept.")
-]
+Seeds = Annotated[str | None, typer.Option("--seeds", metavar="A..B", help="A simulated run for each seed.")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of a single run.")]
+File = Annotated[Path | None, typer.Option("--schedule", metavar="FILE", help="Play this saved schedule.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes at once; all cores by default.")]
-Trace = Annotated[bool, typer.Option("--trace", help="Of one run: what every choice did.")]
+Trace = Annotated[bool, typer.Option("--trace", help="Of a single run: show the result of every choice.")]
 Keep = Annotated[
-    Path | None, typer.Option("--keep", metavar="DIR", help="Where the schedule of a failed run is written to.")
+    Path | None, typer.Option("--keep", metavar="DIR", help="Directory for the schedule of a failed run.")
 ]
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_drills(
-    faults: Annotated[bool, typer.Option("--faults", help="The faults that drills are made of.")] = False,
+    faults: Annotated[bool, typer.Option("--faults", help="List faults instead.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Every drill there is, in a line; or every fault that a scenario may ask for."""
+    """List all drills; or all faults that a scenario can inject."""
     columns = ("fault", "way", "on", "about") if faults else ("name", "kind", "about")
     rows = [(it.usage, it.way, ", ".join(it.on), it.about) for it in FAULTS] if faults else described()
     if output is Output.json:
@@ -301,7 +297,7 @@ def run(
     html: Html = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Run a drill and report. Exit 0 if nothing was violated, else 5. A failed simulation is cut down."""
+    """Run a drill and report. Exit 0 if nothing was violated, else 5. A failed simulation is shrunk."""
     try:
         scenario = scenario_named(name)
         span = scenario.seeds if seeds is None else read_seeds(seeds)
@@ -309,7 +305,7 @@ def run(
     except (ScenarioError, ScheduleError) as error:
         fail(Exit.USAGE, str(error))
     if sum(it is not None for it in (seed, seeds, schedule)) > 1:
-        fail(Exit.USAGE, "--seed, --seeds and --schedule each say what to play; give one of them")
+        fail(Exit.USAGE, "--seed, --seeds and --schedule each choose the runs; give one of them")
     if scenario.kind == ATTACHED:
         options = {
             "seeds": seeds,
@@ -370,7 +366,7 @@ def _many(
     last, wanted = [0], span[1] - span[0] + 1
 
     def progress(tally: Tally) -> None:
-        # A line now and then: a reader sees progress, and a log is not filled.
+        # A line per tenth of the runs: a log shows progress, and is not filled.
         if stderr.is_terminal or tally.runs - last[0] >= max(wanted // 10, 1):
             last[0] = tally.runs
             bad = f", {len(tally.failed)} failed" if tally.failed else ""
@@ -381,7 +377,7 @@ def _many(
     failure = None
     if tally.failed:
         first = min(tally.failed)
-        stderr.print(f"seeds that failed: {', '.join(map(str, sorted(tally.failed)))}; cutting {first} down")
+        stderr.print(f"seeds that failed: {', '.join(map(str, sorted(tally.failed)))}; shrinking {first}")
         failure = cut_down(generate(first, temper=scenario.temper))[1]
     _print_outcome(report_of(tally, name=scenario.name, about=scenario.about), failure, keep, html, output, {})
 
@@ -411,16 +407,16 @@ def _print_outcome(
 
 def _print_failure(failure: SeedFailure, keep: Path | None) -> None:
     schedule = failure.schedule
-    stderr.print(f"of {failure.choices} choices, these {len(schedule.choices)} are enough:")
+    stderr.print(f"of {failure.choices} choices, these {len(schedule.choices)} are enough to fail:")
     for line in failure.notes:
         stderr.print(f"  {escape(line)}")
     for it in failure.violations:
         stderr.print(f"[red]{escape(it)}[/red]")
     text = dump_schedule(schedule, violations=failure.violations)
     if keep is None:
-        stderr.print("keep it with --keep DIR, and play it again with --schedule FILE")
+        stderr.print("save it with --keep DIR, and play it again with --schedule FILE")
         return
     keep.mkdir(parents=True, exist_ok=True)
     path = keep / f"sim-{schedule.seed if schedule.seed is not None else 'own'}.yaml"
     path.write_text(text)
-    stderr.print(f"kept in {path}; play it again: volsched drill run sim --schedule {path}")
+    stderr.print(f"saved in {path}; play it again: volsched drill run sim --schedule {path}")

@@ -1,4 +1,4 @@
-"""`volsched drill replay` and `rehearse`: drills on a store of one's own, which is only read."""
+"""`volsched drill replay` and `rehearse`: drills on a store of the user, which is only read."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,13 +34,13 @@ GIB = 1 << 30
 
 def replay(
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME|POSITION", help="Requests after it; else all there are.")
+        str | None, typer.Option("--from", metavar="TIME|POSITION", help="Only requests after it.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME|POSITION", help="Requests until it; else all there are.")
+        str | None, typer.Option("--to", metavar="TIME|POSITION", help="Only requests until it.")
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", help=f"Decide under this one: {' or '.join(sorted(PROFILES))}.")
+        str | None, typer.Option("--profile", help=f"Decide under this profile: {' or '.join(sorted(PROFILES))}.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Decide under this configuration.")] = None,
     db: Db = None,
@@ -48,11 +48,11 @@ def replay(
 ) -> None:
     """DECIDE recorded requests AGAIN under another profile or configuration, and compare with what was recorded.
 
-    Each is decided on the world as it was when it was decided then; what other decisions would have led to is not
-    followed up. The store is only read. (`volsched replay` is another thing: it decides nothing.)
+    Each request is decided on the world as it was at the recorded decision; consequences of different decisions
+    are not followed. The store is only read. (`volsched replay` is different: it decides nothing.)
     """
     if profile is not None and config is not None:
-        fail(Exit.USAGE, "--profile and --config both say what to decide under; give one of them")
+        fail(Exit.USAGE, "--profile and --config both choose the rules; give one of them")
     if profile is not None and profile not in PROFILES:
         fail(Exit.USAGE, f'--profile: there is no profile "{profile}"; there are {", ".join(sorted(PROFILES))}')
     with opened(db) as database:
@@ -74,7 +74,7 @@ def _print_comparison(comparison: Comparison) -> None:
         f"DECIDED AGAIN under profile {escape(comparison.profile)}: {len(comparison.requests):,} requests {span}"
     )
     if not comparison.requests:
-        stdout.print("no request was recorded in there; give an earlier --from, or a later --to")
+        stdout.print("no request was recorded in this range; give an earlier --from, or a later --to")
         return
     for verdict, count in sorted(comparison.verdicts.items()):
         stdout.print(f"  {verdict}: {count:,}")
@@ -116,29 +116,27 @@ def _figures(recorded: Figures, again: Figures) -> dict[str, tuple[str, str]]:
     return {
         "placed": both("placed"),
         "unschedulable": both("unschedulable"),
-        "capacity beyond what was asked for": both("waste"),
+        "capacity beyond the requests": both("waste"),
         "zone skew": both("skew"),
         "fragmentation of free volumes": both("fragmentation"),
     }
 
 
 def rehearse(
-    backup: Annotated[
-        Path | None, typer.Option("--backup", metavar="FILE", help="Rehearse on what a backup holds.")
-    ] = None,
+    backup: Annotated[Path | None, typer.Option("--backup", metavar="FILE", help="Rehearse on a backup.")] = None,
     seconds: Annotated[
-        int, typer.Option("--seconds", min=1, help="How long the copy goes on, in its own time.")
+        int, typer.Option("--seconds", min=1, help="How long the copy runs, in its own time.")
     ] = 120,
     db: Db = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Recover a COPY of a store, and say what recovery would do, binding by binding, and how long it takes.
+    """Recover a COPY of a store, and report what recovery would do to each binding, and how long it takes.
 
     The store itself is only read: the database refuses anything else. Provisioners, node agents and foreign
     clusters take no part. Exit 5 if an invariant is violated on the copy.
     """
     if backup is not None and db is not None:
-        fail(Exit.USAGE, "--backup and --db both say what to rehearse on; give one of them")
+        fail(Exit.USAGE, "--backup and --db both choose a store; give one of them")
     if backup is not None:
         with explained(str(backup)), copied_from(lines_of(str(backup))) as copy:
             rehearsal = rehearse_copy(copy, horizon=seconds * SECOND)
@@ -164,10 +162,10 @@ def _print_outcome(rehearsal: Rehearsed, output: Output) -> None:
     if output is Output.json:
         print_json({"rehearsed": True, **rehearsal.report.as_json(), "bindings": rows})
         return
-    stdout.print("REHEARSED on a copy: nothing of this has happened to the store")
+    stdout.print("REHEARSED on a copy: the store was not changed")
     print_report(rehearsal.report)
     if rows:
-        table = table_of("binding", "pod", "node", "was", "recovery would have it", "and in the end", "")
+        table = table_of("binding", "pod", "node", "was", "recovery outcome", "at the end", "")
         for row in rows[:SHOWN]:
             cells = (row[name] for name in ("binding", "pod", "node", "phase", "outcome", "end", "detail"))
             table.add_row(*(escape(str(cell)) for cell in cells))

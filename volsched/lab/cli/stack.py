@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
 
 UP_EXAMPLES = """**Examples**
 
-`volsched stack up` starts everything and shows what it says, until Ctrl-C
+`volsched stack up` starts everything and shows its logs, until Ctrl-C
 
 `volsched stack up -d --scale worker=2` leaves it running; `volsched stack down` ends it
 """
@@ -56,11 +56,11 @@ LOGS_EXAMPLES = """**Examples**
 """
 DOWN_EXAMPLES = """**Examples**
 
-`volsched stack down` ends all processes in good order; data stays for the next `up`
+`volsched stack down` ends all processes gracefully; data stays for the next `up`
 """
 RESTART_EXAMPLES = """**Examples**
 
-`volsched stack restart` every process, one after the other, while the others go on
+`volsched stack restart` every process, one after the other, while the others keep running
 
 `volsched stack restart worker`
 """
@@ -75,20 +75,23 @@ CONDITIONS = {Condition.HEALTHY: "green", Condition.DONE: "green", Condition.UNH
 
 app = typer.Typer(help="Run the whole stack on this machine, without Docker.", no_args_is_help=True)
 Dir = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="Where its data is; else in the user's data directory.")
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="Directory of its data; else in the user's data directory."),
 ]
 
 
 @app.command(epilog=UP_EXAMPLES)
 def up(
     directory: Dir = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Of the API, on loopback.")] = API_PORT,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the API, on loopback.")] = API_PORT,
     scale: Annotated[
-        list[str] | None, typer.Option(metavar="SERVICE=N", help="So many of them; may be repeated.")
+        list[str] | None, typer.Option(metavar="SERVICE=N", help="So many instances; may be repeated.")
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready, and leave it.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it is ready; it keeps running.")
+    ] = False,
     timeout: Annotated[
-        float, typer.Option(min=0, help="With -d: seconds without one more getting ready.")
+        float, typer.Option(min=0, help="With -d: seconds to wait for the next service to get ready.")
     ] = 120.0,
 ) -> None:
     """Start PostgreSQL, Redis, API, scheduler, controller and workers, and keep them running."""
@@ -121,7 +124,7 @@ def up(
 
 @app.command(epilog=STATUS_EXAMPLES)
 def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
-    """Show every process: since when, how often it was restarted, how it is, and what it takes."""
+    """Show the state, restarts, uptime, memory and health of every process."""
     stack = _stack(directory)
     states = stack.published()
     if not stack.running or states is None:
@@ -162,7 +165,7 @@ def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
 
 @app.command(epilog=DOWN_EXAMPLES)
 def down(directory: Dir = None) -> None:
-    """End all processes in good order, also those that a supervisor which died has left."""
+    """End all processes gracefully, also those that a dead supervisor has left."""
     stack = _stack(directory)
     ran = stack.running
     try:
@@ -170,7 +173,9 @@ def down(directory: Dir = None) -> None:
     except StackError as error:
         fail(Exit.TIMED_OUT, str(error))
     except AlreadyRunningError:
-        fail(Exit.CONFLICT, f"somebody is starting a stack in {stack.directory}; see: volsched stack status")
+        fail(
+            Exit.CONFLICT, f"another command is starting a stack in {stack.directory}; see: volsched stack status"
+        )
     _cleaned(left)
     stdout.print("ended; data stays in " + str(stack.directory) if ran or left else "nothing was running")
 
@@ -180,7 +185,7 @@ def restart(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Services or instances.")] = None,
     directory: Dir = None,
 ) -> None:
-    """End and start processes one after the other, each healthy again before the next; work goes on meanwhile."""
+    """End and start processes one after the other, each healthy again before the next; the stack keeps working."""
     stack = _stack(directory)
     if not stack.running:
         fail(Exit.NOT_FOUND, f"no stack runs in {stack.directory}; start one with: volsched stack up")
@@ -199,9 +204,9 @@ def restart(
 
 @app.command(epilog=SECRETS_EXAMPLES)
 def secrets(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where all of them are kept.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of all secrets.")],
     services: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Copy to DIR/SERVICE what each service is given.")
+        Path | None, typer.Option(metavar="DIR", help="Copy the secrets of each service to DIR/SERVICE.")
     ] = None,
 ) -> None:
     """Create the passwords and certificates of docker-compose.yml, and a kubeconfig for its API.
@@ -221,10 +226,10 @@ def secrets(
 def logs(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Services or instances.")] = None,
     directory: Dir = None,
-    tail: Annotated[int, typer.Option(min=0, help="The last so many lines.")] = 200,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    tail: Annotated[int, typer.Option(min=0, help="Number of last lines to show.")] = 200,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new lines until Ctrl-C.")] = False,
 ) -> None:
-    """Show what the services have said, merged, each line with its time and who said it."""
+    """Show the merged logs of the services, each line with its time and service."""
     stack = _stack(directory)
     where = stack.directory / "logs"
     if not where.is_dir():
@@ -233,7 +238,7 @@ def logs(
     instances = sorted(it.stem for it in where.glob("*-*.log"))
     unknown = set(names or ()).difference(instances, (it.rpartition("-")[0] for it in instances))
     if unknown:
-        fail(Exit.NOT_FOUND, f'no "{min(unknown)}" has said anything here; there are {", ".join(instances)}')
+        fail(Exit.NOT_FOUND, f'there are no logs of "{min(unknown)}" here; there are {", ".join(instances)}')
     printer = Printer(times=True)
     lines = [it for it in read_lines(where) if wanted(it)]
     for line in lines[len(lines) - tail if tail < len(lines) else 0 :]:
@@ -257,7 +262,7 @@ class Printer:
 
 
 class _Arrivals:
-    """Says of every process when it is up, and how many are still to come."""
+    """Reports every process that is up, and how many of all are."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
@@ -277,7 +282,7 @@ class _Arrivals:
 
 
 class _Progress:
-    """Says once that everything is ready, and whenever a process has to be started again."""
+    """Reports once that everything is ready, and every restart of a process."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
@@ -289,7 +294,7 @@ class _Progress:
     def __call__(self, supervisor: Supervisor) -> None:
         for instance in supervisor.instances:
             if instance.restarts > self._restarts.get(instance.name, 0):
-                stderr.print(f"{instance.name} ended with {instance.exit_code}; it is started again")
+                stderr.print(f"{instance.name} ended with {instance.exit_code}; it is restarted")
             self._restarts[instance.name] = instance.restarts
         if supervisor.stopping and not self._was_ending:
             self._was_ending = True
@@ -308,7 +313,7 @@ def _ready(stack: Stack) -> None:
 def _stack(directory: Path | None) -> Stack:
     path = (directory or default_directory()).absolute()
     if os.access(path, os.F_OK) and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        fail(Exit.FAILURE, f"{path} is somebody else's; name a directory of your own with --dir")
+        fail(Exit.FAILURE, f"{path} belongs to another user; name a directory of your own with --dir")
     return Stack(path)
 
 
@@ -317,7 +322,7 @@ def _scaled(text: str) -> tuple[str, int]:
     if not count.isdecimal():
         fail(Exit.USAGE, f'--scale "{text}": write SERVICE=N, such as worker=2')
     if name not in SCALABLE:
-        fail(Exit.USAGE, f'--scale "{text}": there may be several of {", ".join(SCALABLE)}, and of nothing else')
+        fail(Exit.USAGE, f'--scale "{text}": only {", ".join(SCALABLE)} can have several instances')
     return name, int(count)
 
 

@@ -76,7 +76,7 @@ class VectorServer:
     _version: int = 1
 
     def load(self, kind: str, manifest: Json) -> None:
-        """As given; every object starts at the same version."""
+        """Store the object as given; every object starts at the same version."""
         metadata = {**manifest["metadata"], "resourceVersion": "1"}
         self.objects[kind, _key(manifest)] = {"status": {}, **manifest, "metadata": metadata}
 
@@ -317,7 +317,7 @@ def cluster_of(case: Json, *, rules: ControllerRules = PARITY) -> VectorCluster:
 
 
 def controller_answer(case: Json) -> dict[str, Any]:
-    """In the shape of `controller_expectation`."""
+    """Our answer to a vector, in the shape of `controller_expectation`."""
     cluster = cluster_of(case)
     converged: bool | None = None
     if case["mode"] == "settle":

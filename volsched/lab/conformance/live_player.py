@@ -131,7 +131,7 @@ KINDS = {
     "StatefulSet": "sts",
 }
 CLEARED = ("sts", "pod", "pvc", "pv", "cap", "csinode", "csidriver", "sc", "node")
-"""What a scenario may leave, in the order of deletion: users before what they use."""
+"""Kinds that a scenario may leave, in the order of deletion: users before what they use."""
 CLEAR_SECONDS = 60
 STEADY_SECONDS = 1.0
 """How long an expected state must last, if the scenario does not give a time."""
@@ -206,7 +206,7 @@ class Player:
                 self._outcome.snaps[label] = self._snapshot()
 
     def _limit(self, seconds: float) -> float:
-        """Of the next wait: as patient as a snapshot if a real control plane met the condition."""
+        """Limit of the next wait: as long as for a snapshot if a real control plane met the condition."""
         waits = (self.scenario.real or {}).get("waits", ())
         number = len(self._outcome.waits)
         was_met = number < len(waits) and waits[number][-1]
@@ -219,7 +219,7 @@ class Player:
         looks: list[dict[str, Any]] = []
 
         def is_new() -> bool:
-            """A state that was seen before is no progress: it may come and go forever."""
+            """Whether the state is new: one that was seen before is no progress, and may come and go forever."""
             look = self._snapshot()
             if look in looks:
                 return False
@@ -253,13 +253,13 @@ class Player:
         return told if code == 200 and isinstance(told, dict) else {}
 
     def _items(self, kind: str) -> list[Mapping[str, Any]]:
-        """Of the scenario's namespace, or cluster-scoped."""
+        """Objects of the scenario's namespace, or cluster-scoped ones."""
         return self._listed(self._path(kind))
 
     def _listed(self, path: str) -> list[Mapping[str, Any]]:
         code, answer = self.api.answer("GET", path)
         if code != 200 or not isinstance(answer, dict):
-            raise UnplayableError(f"{path} is answered with {code}; does the server serve it to us?")
+            raise UnplayableError(f"{path} is answered with {code}; check the server and its permissions")
         return list(answer.get("items") or ())
 
     def _path(self, kind: str, name: str | None = None) -> str:
@@ -268,7 +268,7 @@ class Player:
         return f"/{version}{within}/{plural}" + ("" if name is None else f"/{name}")
 
     def _placed(self, value: Any) -> Any:
-        """With the scenario's namespace, and the uids of claims that exist by now."""
+        """The value with the scenario's namespace, and the uids of claims that exist by now."""
         if isinstance(value, dict):
             return {key: self._uid(item) if key == "uid" else self._placed(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -315,7 +315,7 @@ class Player:
             self.api.answer("DELETE", f"/api/v1/namespaces/{named['namespace']}/events/{named['name']}")
 
     def _clear_kind(self, kind: str) -> list[str]:
-        """What is left after one more attempt."""
+        """Delete the objects of a kind; returns those that are left."""
         for name in self._names(kind):
             self._delete(kind, name, 0)
             if kind in ("pv", "pvc"):

@@ -1,4 +1,4 @@
-"""A live scenario: steps over the public API, how a real control plane ended them, and what differs."""
+"""A live scenario: steps over the public API, their outcome on a real control plane, and differences from it."""
 
 import json
 import re
@@ -109,7 +109,7 @@ def scenario_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def dump_scenario(scenario: LiveScenario) -> str:
-    """As a file: an object or a snapshot's entry is a line, so that people can read and compare it."""
+    """The text of a file: each object or entry of a snapshot is a line, so that people can read and compare it."""
     parts = scenario.model_dump(mode="json", exclude_defaults=True)
     return _laid_out(parts, depth=0) + "\n"
 

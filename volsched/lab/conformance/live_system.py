@@ -51,7 +51,7 @@ class PlayedSystem:
         raise RestlessError(f"still at work after {STEPS_MOST} rounds within {seconds} s of its own time")
 
     def _pass(self, progress: int, end: int) -> None:
-        """With work, a round takes its time; otherwise the clock advances to the next due time."""
+        """Advance the clock: by a round if there was work, else to the next due time."""
         due = self.now if progress else self.system.next_due()
         ahead = end if due is None else max(due, self.now + ROUND)
         self.now = min(ahead, max(end, self.now))
@@ -59,7 +59,7 @@ class PlayedSystem:
 
 @contextmanager
 def played_system(database: Database | None = None) -> Iterator[PlayedSystem]:
-    """On its own store in a temporary directory, or on a given empty one."""
+    """A system on its own store in a temporary directory, or on a given empty one."""
     with ExitStack() as stack:
         store = database or stack.enter_context(scratch_store())
         listening = stack.enter_context(listen("127.0.0.1", 0))

@@ -41,7 +41,7 @@ Json = Mapping[str, Any]
 
 
 def binder_answer(case: Json) -> dict[str, Any]:
-    """In the format of the vector's `expected`."""
+    """Our answer to a vector, in the format of its `expected`."""
     objects: list[Object] = [
         KINDS[kind].read(manifest) for name, kind in KIND_OF_FIELD.items() for manifest in case.get(name) or ()
     ]

@@ -1,4 +1,4 @@
-"""`volsched demo`: a story that really runs, on its own store, and checks each of its claims.
+"""`volsched demo`: scenes that really run, on their own store, and check each of their statements.
 
-The stage is the store and the processes on it, the scenes are what happens there; the command line only prints.
+The stage is the store with the processes on it; scenes act on it, and the command line only prints.
 """

@@ -99,7 +99,7 @@ QUEUE = pod("queue-0", {"small": ("2Gi", "rack"), "large": ("6Gi", "rack")})
 
 SHORT_ID = 12
 PATIENCE_SECONDS = 120.0
-"""For one scene: far more than it needs; then the demo fails."""
+"""Limit of one scene, far more than it needs; then the demo fails."""
 
 
 class SceneError(Exception):
@@ -129,7 +129,7 @@ class Stage:
     database: Database
 
     def apply(self, manifests: Sequence[Manifest], *, actor: str = "demo", reason: str | None = None) -> None:
-        """As `volsched apply` does it."""
+        """Apply manifests as `volsched apply` does."""
         text = "\n".join(map(json.dumps, manifests)).encode()
         giver = Submitter(database=self.database, clock=system_clock, actor=actor, reason=reason)
         for _, outcome in giver.submit(load_manifests(text, source="demo"), Verb.APPLY):
@@ -138,7 +138,7 @@ class Stage:
 
     @contextmanager
     def system(self) -> Iterator[System]:
-        """Everything that works on the store, as in a process that has just started.
+        """All components that work on the store, as in a process that has just started.
 
         User settings are ignored: the story must not depend on them.
         """
@@ -155,7 +155,7 @@ class Stage:
             system.close()
 
     def settle(self, system: System) -> float:
-        """Let it work until nothing moves; returns the seconds."""
+        """Let it work until no work is left; returns the seconds."""
         begun = system_clock()
         check(
             run_until_idle(system, clock=system_clock, timeout=PATIENCE_SECONDS),
@@ -199,12 +199,12 @@ class Stage:
         return node
 
     def bindings_of(self, pod: str) -> list[tuple[str, BindingState]]:
-        """The oldest first."""
+        """The bindings of a pod, the oldest first."""
         with self._present() as view:
             return view.bindings_of("pod", pod)
 
     def last_binding(self, pod: str, *, of: int = 1) -> tuple[str, BindingState]:
-        """Its newest binding; `of` is the expected number of bindings so far."""
+        """The pod's newest binding; `of` is the expected number of bindings so far."""
         bindings = self.bindings_of(pod)
         check(len(bindings) == of, f"pod {pod} has had {len(bindings)} bindings, not {of}")
         return bindings[-1]

@@ -64,12 +64,12 @@ def killed(stage: Stage) -> Iterator[StageLine]:
     check(code == -signal.SIGKILL, f"the worker ended with {code}, not by SIGKILL")
     _, left = stage.last_binding(LEDGER_POD)
     check(
-        [leg.state for leg in left.legs] == [LegPhase.WRITTEN, LegPhase.ASSUMED], "it left something else behind"
+        [leg.state for leg in left.legs] == [LegPhase.WRITTEN, LegPhase.ASSUMED], "it left unexpected legs behind"
     )
     yield f"The worker was killed (SIGKILL) between the two. What it left, binding {binding} ({left.state}):"
     yield _legs(left)
     report = recover(stage.database, owner=new_id(), now=system_clock(), dry_run=True)
-    check([it.outcome for it in report.bindings] == [Recovered.RESUMED], "recovery would not go on with it")
+    check([it.outcome for it in report.bindings] == [Recovered.RESUMED], "recovery would not resume it")
     seconds = stage.run()
     _, ended = stage.last_binding(LEDGER_POD)
     check(
@@ -96,11 +96,14 @@ def stolen(stage: Stage) -> Iterator[StageLine]:
         yield _legs(half)
         check([leg.state for leg in half.legs] == [LegPhase.WRITTEN, LegPhase.ASSUMED], "it is not half way")
         _take(stage, STOLEN)
-        yield f"Now somebody else gives {STOLEN} to a claim of their own."
+        yield f"Now another user gives {STOLEN} to a claim of their own."
         seconds = stage.settle(system)
     second, done = stage.last_binding(QUEUE_POD, of=2)
     first, undone = stage.bindings_of(QUEUE_POD)[0]
-    check((first, undone.state, done.state) == (binding, Phase.ROLLED_BACK, Phase.COMMITTED), "it ended otherwise")
+    check(
+        (first, undone.state, done.state) == (binding, Phase.ROLLED_BACK, Phase.COMMITTED),
+        "the bindings ended otherwise",
+    )
     yield f"binding {first} is {undone.state}: {undone.reason}"
     yield _legs(undone)
     check([leg.state for leg in undone.legs] == [LegPhase.RELEASED, LegPhase.VOIDED], "a leg was not undone")
@@ -136,7 +139,7 @@ def _times_given(stage: Stage, volume: str) -> int:
     return sum(it.type == "VolumeChanged" and '"claimRef":{' in it.data for it in events)
 
 
-# Scenes of placement: the cluster, a pod with three claims, and one that comes too late for its disk.
+# Scenes of placement: the cluster, a pod with three claims, and one whose disk is taken already.
 
 DB, ANALYTICS = f"{SHOP}/db-0", f"{SHOP}/analytics-0"
 REMEDIES_SHOWN = 2
@@ -180,7 +183,7 @@ def three_claims(stage: Stage) -> Iterator[StageLine]:
         created = "created for it" if leg.dynamic else "was there"
         rows.append((leg.claim, asked, volume["metadata"]["name"], volume["spec"]["capacity"]["storage"], created))
     mix = sorted(row[-1] for row in rows)
-    check(mix == ["created for it", "was there", "was there"], "another mix of volumes")
+    check(mix == ["created for it", "was there", "was there"], "unexpected volumes")
     yield Rows(("claim", "asks for", "volume", "size", ""), rows)
     yield (
         f"One transaction of three legs: {stage.position - before} events in {seconds:.2f} s, of which the "
@@ -225,7 +228,7 @@ def _details(attempt: Manifest) -> Iterator[Manifest]:
 
 
 def _nearest(node: str, rejection: Manifest) -> tuple[str, ...]:
-    """What came nearest to serving a claim on a node: room, or else a volume."""
+    """The nearest candidate for a claim on a node: capacity for a new volume, or else a volume."""
     for it in rejection["failures"]:
         if it["rule"] == Rule.FREE_STORAGE:
             return node, rejection["claim"], "a new volume", it["wanted"], it["got"].rpartition(": ")[2]
@@ -291,11 +294,11 @@ def verified(stage: Stage) -> Iterator[StageLine]:
 SCENES = (
     DemoScene("A cluster with local disks and zonal storage", cluster),
     DemoScene("A pod with three claims is placed", three_claims),
-    DemoScene("A pod that comes too late is explained", contended),
-    DemoScene("A worker is killed in the middle, and the work goes on", killed),
-    DemoScene("A volume is stolen in the middle, and the transaction is undone", stolen),
+    DemoScene("A pod whose disk is taken is explained", contended),
+    DemoScene("A worker is killed half way, and its work is resumed", killed),
+    DemoScene("A volume is stolen half way, and the transaction is rolled back", stolen),
     DemoScene("Who did what: the history of that transaction", audited),
-    DemoScene("Is it all true?", verified),
+    DemoScene("The log and the invariants are verified", verified),
 )
 
 
@@ -313,7 +316,7 @@ def stage_in(directory: Path) -> Iterator[Stage]:
 
 @contextmanager
 def directory_for(*, keep: bool) -> Iterator[Path]:
-    """Where the store is; the directory is removed at the end, however the demo ends, unless it is to be kept."""
+    """The directory of the store; it is removed at the end, even after a failure, unless it is to be kept."""
     if keep:
         yield Path(tempfile.mkdtemp(prefix="volsched-demo-"))
         return

@@ -1,7 +1,7 @@
 """A drill on a foreign cluster: `volsched attach` as a real process on a strict API server, broken step by step.
 
-Every step brings pods of its own and leaves them to the processes that come after it. The score asks the cluster
-alone (`cluster_oracle`): a store of ours that believed the same as its process would prove nothing.
+Every step creates its own pods and leaves them to later processes. The score reads the cluster only
+(`cluster_oracle`): agreement between our store and our process would prove nothing.
 """
 
 import tempfile
@@ -29,14 +29,14 @@ ASKED = (1, 2, 3, 4, 8, TOLD)
 LOOK_SECONDS = 0.02
 HTTP_SECONDS = 30.0
 THEFT = "scheduler.planned:stop,executor.called*3:stop"
-"""Stops before the first write, and again when the node is nominated and both volumes were asked for."""
+"""Fault points: before the first write, and again when the node is nominated and both volumes are requested."""
 BACKED_UP = {"early": "executor.calling*4", "late": "executor.calling*6"}
 """Two nominations and three volumes are asked for, then claims to be provisioned."""
 NOTHING_HIT = "no pod was waiting for its node at any fault, so this shows nothing of recovery"
 
 
 def play_attached(play: AttachedPlay, *, report: Report = lambda _: None) -> DrillReport:
-    """Raises DrillError where it could not be played to its end."""
+    """Raises DrillError if it cannot be played to its end."""
     with (
         tempfile.TemporaryDirectory(prefix="volsched-attached-") as directory,
         attached_processes(Path(directory)) as processes,
@@ -93,7 +93,7 @@ class _AttachedRun:
         wrong = at_rest(self._snapshot, self.cluster.history, events)
         if not self.settled:
             wrong.append(f"3: not everything has settled, and nothing moved for {self.play.patience:g} s")
-        # Of a note, what follows the name of its binding.
+        # The part of a note after the name of its binding.
         notes = (it.get("note", "") for it in events if it.get("reason") == VOLUME_RETAINED)
         retained = Counter(it.rpartition("was written: ")[2] for it in notes)
         return DrillReport(
@@ -138,7 +138,7 @@ class _AttachedRun:
         self._note_hit()
 
     def undo(self, step: AttachedStep, batch: str) -> None:
-        """The PV controller stands still, so row S2 can free every volume that was written."""
+        """The PV controller is stopped, so row S2 can free every volume that was written."""
         self._calm()
         self._ensure_running()
         self.cluster.controls = False
@@ -213,7 +213,7 @@ class _AttachedRun:
         self._until(lambda: pod not in self._snapshot.waiting(), "the pod has a node")
 
     def restore(self, step: AttachedStep, batch: str) -> None:
-        """The replaced process is only asleep, and wakes up when the restored one has settled everything."""
+        """The replaced process is only stopped, and continues when the restored one has settled everything."""
         self._calm()
         self._attached.kill()
         self.cluster.controls = False
@@ -236,7 +236,7 @@ class _AttachedRun:
             zombie.kill()
 
     def sleep(self, step: AttachedStep, batch: str) -> None:
-        """A zombie: it sleeps past its lease, and wakes when its work is done."""
+        """A zombie: it is stopped past its lease, and continues when its work is done."""
         self._attached.kill()
         self._attached.start(f"{step.target}:stop")
         self._bring_pods(batch)
@@ -252,7 +252,7 @@ class _AttachedRun:
             zombie.kill()
 
     def _left_by(self, pod: str) -> list[str]:
-        """Volumes that are kept for its claims."""
+        """Volumes that are still reserved for the pod's claims."""
         return [name for name, claim in self._snapshot.half_bound().items() if claim.startswith(f"{pod}-")]
 
     def _lose_since(self, pod: str, batch: str) -> None:
@@ -275,7 +275,7 @@ class _AttachedRun:
         self.cluster.bring_pods(batch, counts)
 
     def _half_way(self, batch: str) -> None:
-        """Pods come, and one of them has its node chosen."""
+        """Creates pods, and waits until a node is chosen for one of them."""
         self._ensure_running()
         self._bring_pods(batch)
         pods = {it for it in self._step_and_read().waiting() if it.startswith(f"{batch}-")}
@@ -289,7 +289,7 @@ class _AttachedRun:
         return bool(status(self._snapshot.pods.get(pod, {})).get("nominatedNodeName"))
 
     def _calm(self) -> None:
-        """What earlier steps left is done, so that the next one meets its own pods alone."""
+        """Waits until work of earlier steps is done, so that the next one meets only its own pods."""
         if self._step_and_read().waiting() or self._snapshot.half_bound():
             self._ensure_running()
             self._until(self._is_settled, "earlier pods have their nodes")
@@ -317,21 +317,21 @@ class _AttachedRun:
             self.fenced |= {name for name, it in objects.items() if FENCE in annotations(it)}
 
     def _pass(self, seconds: float) -> None:
-        """Time in which the cluster goes on."""
+        """Waits, while the cluster keeps working."""
         until = time.monotonic() + seconds
         self._until(lambda: time.monotonic() >= until, "time passes")
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         patience = Patience(self.play.patience)
         while True:
-            # The server may be what is broken.
+            # The server itself may be down.
             with suppress(httpx2.TransportError):
                 self._step()
             if condition():
                 return
             if patience.is_over(self._progress()):
                 told = self._attached.complaint()
-                raise DrillError(f"it did not come to it that {what}, {self._unmoved}\n{told}".rstrip())
+                raise DrillError(f"waited in vain until {what}, {self._unmoved}\n{told}".rstrip())
             time.sleep(LOOK_SECONDS)
 
     @property

@@ -1,4 +1,4 @@
-"""The processes of a drill on a foreign cluster: its strict API server, volsched attached to it, their line."""
+"""The processes of a drill on a foreign cluster: a strict API server, attached volsched, the proxy between."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 CHUNK = 2**16
 LOG_LINES = 5
 LEASE_SECONDS = 5
-"""A process that stands still is not dead: its work is another's when its lease runs out."""
+"""A stopped process is not dead: another one gets its work only when its lease runs out."""
 KUBECONFIG = """apiVersion: v1
 kind: Config
 current-context: drill
@@ -31,7 +31,7 @@ users: [{{name: drill, user: {{}}}}]
 
 @dataclass(slots=True)
 class DrillProcess:
-    """One command of ours, which may live several times."""
+    """One of our commands, which may be started several times."""
 
     words: Sequence[str]
     log: Path
@@ -63,7 +63,7 @@ class DrillProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """A fault point has stopped it."""
+        """Whether a fault point has stopped it."""
         if self._process is None:
             return False
         with suppress(psutil.NoSuchProcess):
@@ -80,14 +80,14 @@ class DrillProcess:
             self._process.wait()
 
     def complaint(self) -> str:
-        """Its last words."""
+        """The last lines of its log."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(lines[-LOG_LINES:])
 
 
 @dataclass(slots=True)
 class CuttableLine:
-    """TCP between volsched and the API server, which a drill cuts."""
+    """A TCP proxy between volsched and the API server, which a drill cuts."""
 
     target: int
     port: int = 0
@@ -152,7 +152,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             await writer.drain()
         writer.close()
     except OSError:
-        # A broken connection is broken on the other side too; an orderly end would look complete.
+        # A broken connection is broken on the other side too: a graceful close would look complete.
         writer.transport.abort()
 
 
@@ -160,7 +160,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 class AttachedProcesses:
     directory: Path
     port: int
-    """Of the API server."""
+    """The port of the API server."""
     line: CuttableLine
     server: DrillProcess
     attached: DrillProcess
@@ -175,16 +175,16 @@ class AttachedProcesses:
         return f"sqlite:///{self.directory / f'attached-{self._stores}.db'}"
 
     def command(self, *words: str) -> None:
-        """One of ours that ends by itself."""
+        """Run a command of ours to its end."""
         subprocess.run([str(commands_directory() / "volsched"), *words], check=True, capture_output=True)
 
     def on_new_store(self) -> DrillProcess:
-        """Another store from here on, and a process for it; the one before is returned as it is."""
+        """Switch to another store, with a new process for it; returns the previous process, untouched."""
         self._stores += 1
         return self.on_same_store()
 
     def on_same_store(self) -> DrillProcess:
-        """Another process for the store; the one before is returned as it is."""
+        """Switch to a new process on the store; returns the previous process, untouched."""
         before = self.attached
         self.attached = self._attachment()
         self.attached.lives = before.lives
@@ -198,7 +198,7 @@ class AttachedProcesses:
 
 @contextmanager
 def attached_processes(directory: Path) -> Iterator[AttachedProcesses]:
-    """Nothing is started yet; all are ended afterwards."""
+    """The processes, not started yet; all are ended afterwards."""
     port = free_port()
     words = ["serve", "api", "--strict", "--db", f"sqlite:///{directory / 'cluster.db'}", "--port", str(port)]
     server = DrillProcess(words, directory / "server.log")

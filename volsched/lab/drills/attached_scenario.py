@@ -1,9 +1,9 @@
-"""What a scenario of kind `attached` says under `with`: the pods of each step, the steps, and how long to wait.
+"""Parses the `with` of a scenario of kind `attached`: the pods of each step, the steps, and how long to wait.
 
 ```yaml
 name: attached-line
 kind: attached
-about: the line to the cluster breaks while pods are bound
+about: the connection to the cluster breaks while pods are bound
 with:
   load: {pods: 3, claims: [1, 2, 3], nodes: 3}
   faults: [cut 2, restart server, misbehave lost-answer 3]
@@ -20,7 +20,7 @@ from volsched.runtime.fault_points import POINTS
 
 MOST_PODS, MOST_CLAIMS, MOST_NODES, MOST_NUMBER = 200, 10, 50, 600
 POINTS_OF_OTHERS = ("controller.decided", "controller.written")
-"""Of our own PV controller, which a foreign cluster does not need."""
+"""Fault points of our own PV controller, which a foreign cluster does not need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class AttachedStep:
     target: str = ""
     """A fault point with its count (`executor.calling*2`), a fault of the server, or a variant."""
     number: int = 0
-    """Seconds, or how many."""
+    """The seconds or the count of the step."""
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.verb, self.target, str(self.number) if self.number else "")))
@@ -40,13 +40,13 @@ class AttachedPlay:
     name: str
     about: str = ""
     pods: int = 3
-    """That come with each step."""
+    """Pods that each step creates."""
     claims: tuple[int, ...] = (1, 2, 3)
     """How many claims a pod has, in turn; the last of several is provisioned."""
     nodes: int = 3
     faults: tuple[AttachedStep, ...]
     patience: float = 120.0
-    """Seconds without any change in the cluster, after which what has not settled is lost."""
+    """Seconds without any change in the cluster, after which unsettled pods count as lost."""
 
 
 def attached_play(scenario: DrillScenario) -> AttachedPlay:

@@ -1,6 +1,6 @@
-"""What a foreign cluster shows of the scheduler attached to it: nothing of our own store is asked. Pure.
+"""Invariants of a foreign cluster with our scheduler attached, checked without reading our own store. Pure.
 
-Some rules hold at any moment and need a memory (a claim that was bound stays bound); others hold at rest only.
+Some hold at any moment and need earlier states (a claim that was bound stays bound); others hold at rest only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from volsched.kube.meta import ATTACHED_SCHEDULERS, BINDING_STAMP, SELECTED_NODE
 
 Manifest = Mapping[str, Any]
 Objects = Mapping[str, Manifest]
-"""By name; all namespaced objects of a drill are in one namespace."""
+"""Name → object; all namespaced objects of a drill are in one namespace."""
 TOLD = 15
 """The number of the invariant that only a foreign cluster has."""
 
@@ -52,10 +52,10 @@ def claims_of(pod: Manifest) -> list[str]:
 
 @dataclass(slots=True)
 class ClusterHistory:
-    """What was so once and may not change, and every violation that was seen."""
+    """Earlier facts that may not change, and every violation that was seen."""
 
     wrong: dict[str, None] = field(default_factory=dict)
-    """In the order of their first sight; each begins with the number of its invariant."""
+    """Violations in the order in which they were first seen; each begins with the number of its invariant."""
     placed_claims: set[str] = field(default_factory=set)
     """Claims of pods that had a node: even if the pod is deleted later, they are not left over from a rollback."""
     _volume_of: dict[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def _reaches(volume: Manifest, node: str) -> bool:
 
 
 def at_rest(look: ClusterSnapshot, history: ClusterHistory, events: Iterable[Manifest]) -> list[str]:
-    """What is wrong when nothing moves any more and every pod has had its chance."""
+    """The violations when the cluster is at rest and every pod has had its chance."""
     return [*history.wrong, *_leaked(look), *_pods_without_node(look), *_untold(look, history, events)]
 
 
@@ -147,7 +147,7 @@ def _pods_without_node(look: ClusterSnapshot) -> Iterable[str]:
 
 
 def _untold(look: ClusterSnapshot, history: ClusterHistory, events: Iterable[Manifest]) -> Iterable[str]:
-    """A claim that got its volume from a binding which did not place its pod."""
+    """Claims that kept a volume of a binding which did not place its pod, without an event about it."""
     told_claims = {it["regarding"]["name"] for it in events if it.get("reason") == VOLUME_RETAINED}
     for name in _bound(look):
         volume = look.volumes.get(spec(look.claims[name])["volumeName"], {})

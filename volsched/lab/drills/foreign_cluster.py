@@ -1,6 +1,6 @@
-"""The foreign cluster of a drill, as everybody but volsched has it: users, administrators, controllers, a rival.
+"""The other actors on the foreign cluster of a drill: users, administrators, controllers, a rival scheduler.
 
-All of it is HTTP to the strict server, without the line that the drill cuts.
+All of them send HTTP to the strict server directly, not through the proxy that the drill cuts.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from volsched.lab.manifests import Manifest
 from volsched.lab.storage_players import ProvisionerPlayer, PvController, claim_path, volume_path
 
 LOCAL, NETWORK, SCARCE = "local", "network", "scarce"
-"""Classes: volumes that are there, a provisioner's, and one with two volumes on each node."""
+"""Classes: of existing volumes, of a provisioner, and one with two volumes on each node."""
 PROVISIONERS = {LOCAL: NO_PROVISIONER, SCARCE: NO_PROVISIONER, NETWORK: "disk.example.com"}
 CORE = "/api/v1"
 HOME = f"{CORE}/namespaces/default"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 US = "volsched"
-"""How our User-Agent begins."""
+"""The beginning of our User-Agent."""
 SMALL, LARGE = "2Gi", "20Gi"
 """The two volumes of a node in class scarce; each fits one of the two claims of a pod."""
 
@@ -60,7 +60,7 @@ class ForeignCluster:
     def node_names(self) -> list[str]:
         return [f"node-{number}" for number in range(self.nodes)]
 
-    # --- what everybody else does -----------------------------------------------------------------------
+    # --- actions of others ------------------------------------------------------------------------------
 
     def begin(self) -> None:
         self.create(*starmap(manifests.storage_class, PROVISIONERS.items()), *map(manifests.node, self.node_names))
@@ -93,7 +93,7 @@ class ForeignCluster:
         return names
 
     def bring_scarce_volumes(self, batch: str, node: str) -> None:
-        """One for each claim of a scarce pod, on this node alone."""
+        """Create a volume for each claim of a scarce pod, on this node alone."""
         for name, size in (("small", SMALL), ("large", LARGE)):
             self.create(manifests.local_volume(f"{batch}-{name}-{node}", size, node, SCARCE))
         self._controller.offer()
@@ -118,7 +118,7 @@ class ForeignCluster:
         return self._prebind(volume, rival)
 
     def compete(self, batch: str, count: int) -> int:
-        """Another scheduler takes volumes as ours does, the smallest by name first. Answers how many it got."""
+        """Another scheduler takes volumes as ours does, the smallest by name first. Returns how many it got."""
         free = [name for name, it in self.snapshot().volumes.items() if _is_free(it, LOCAL)]
         wanted = [f"{batch}-rival-{number}" for number in range(count)]
         self.create(*(manifests.claim(it, "1Gi") for it in wanted))
@@ -136,7 +136,7 @@ class ForeignCluster:
         self.http.post("/strict/faults", json=order).raise_for_status()
 
     def _prebind(self, volume: str, rival: str) -> bool:
-        """With the version that it has seen, as kube-scheduler does."""
+        """Prebind with the version that was read, as kube-scheduler does."""
         stored = self.volume(volume)
         if spec(stored).get("claimRef"):
             return False
@@ -145,10 +145,10 @@ class ForeignCluster:
         body = {**stored, "spec": {**stored["spec"], "claimRef": {**reference, "uid": uid}}}
         return bool(self.http.put(volume_path(volume), json=body).status_code == 200)
 
-    # --- what is so -------------------------------------------------------------------------------------
+    # --- the state of the cluster -----------------------------------------------------------------------
 
     def step(self) -> ClusterSnapshot:
-        """Its controllers act, if they run; then it is looked at and remembered."""
+        """One step of its controllers, if they run; returns a snapshot, which is added to the history."""
         if self.controls:
             self._controller.sync(PROVISIONERS)
             self._provisioner.sync(self._controller.claims, self._controller.volumes)
@@ -178,7 +178,7 @@ def _is_free(volume: Mapping[str, Any], class_name: str) -> bool:
 
 
 def written_for(look: ClusterSnapshot, pod: str) -> dict[str, str]:
-    """Claim → the volume that is kept for it, of a pod's claims."""
+    """Claim → the volume that is reserved for it, for a pod's claims."""
     wanted = set(claims_of(look.pods[pod]))
     references = {name: spec(it).get("claimRef") or {} for name, it in look.volumes.items()}
     return {it["name"]: name for name, it in references.items() if it.get("name") in wanted}

@@ -1,4 +1,4 @@
-"""A drill with real processes: load, moment, fault, the wait until all settles, the score."""
+"""A drill with real processes: applies load, waits for the moment, injects faults, waits until settled, scores."""
 
 import time
 from collections import Counter
@@ -42,7 +42,7 @@ from volsched.log.reads.tail import read_head
 from volsched.questions.invariants import violations
 from volsched.runtime.clock import Patience, system_clock
 
-# How promptly bindings continue after a kill: from the first process that is ready to their next step.
+# How soon bindings continue after a kill: from the first process that is ready to their next step.
 #
 # A process is ready when its log says so, not when a periodic health check has found it healthy: that would be
 # seconds later, and improve the figure. If another process of its service survives, it is ready at once.
@@ -57,7 +57,7 @@ READY = b"at work until"
 class Readiness:
     stack: Stack
     position: int | None = None
-    """Of the log, when all had been killed."""
+    """The position of the log when all had been killed."""
     killed_at: float = 0
     at: float | None = None
     """When the first process was ready."""
@@ -92,7 +92,7 @@ class Readiness:
             self.at = now
 
     def facts(self, bars: Sequence[Bar], stolen: frozenset[str]) -> Mapping[str, str]:
-        """Without bindings that wait for slow storage: they do not move even if everything is healthy."""
+        """Leaves out bindings that wait for slow storage: they do not move even if everything is healthy."""
         if self.at is None:
             return {}
         moved = [it for it in bars if it.moved is not None and not is_slow(it.pod)]
@@ -200,7 +200,7 @@ class _Run:
                 continue
             self.report(str(step))
             if not self.marks:
-                # The fault hits what is in flight now.
+                # The fault hits the bindings that are in flight now.
                 self.faults_at.append((self._head(), self._now()))
             elif STEPS[step.verb].disturbs:
                 self._note_head()
@@ -213,13 +213,13 @@ class _Run:
                 self._faults.carry_out(step)
                 self._note_killed(step)
             except TimeoutError:
-                told = f'"{step}" did not come about, {self._unmoved}\n{self.stack.complaint()}'
+                told = f'"{step}" did not take effect, {self._unmoved}\n{self.stack.complaint()}'
                 raise DrillError(told.rstrip()) from None
             except ToolMissingError as error:
                 raise DrillError(f'"{step}": {error}') from None
             self.held_back = False
         if not self.marks:
-            raise DrillError(f"none of its steps can be taken with --engine {self.engine}; choose another")
+            raise DrillError(f"none of its steps exists with --engine {self.engine}; choose another")
         self.report("waiting until everything has settled")
         self._patience = Patience(self.play.patience)
         try:
@@ -283,7 +283,7 @@ class _Run:
     # --- waiting ----------------------------------------------------------------------------------------
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        """Keeps the load up and the log watched meanwhile."""
+        """Waits for the condition, while it keeps up the load and watches the log."""
         while True:
             self._observe()
             if self._holds(condition):
@@ -306,7 +306,7 @@ class _Run:
         try:
             return condition()
         except StoreError:
-            # The store may be what is broken.
+            # The store itself may be down.
             return False
 
     def _observe(self) -> None:

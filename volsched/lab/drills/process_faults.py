@@ -102,7 +102,7 @@ def _hot_patch(caller: HeavyCaller) -> None:
 
 
 def _slow_body(caller: HeavyCaller) -> None:
-    """As much YAML as a request may hold, and more, to an open path: it was once parsed in the event loop."""
+    """Send as much YAML as a request may hold, and more, to an open path: it was once parsed in the event loop."""
     lines = "".join(f"  - k{number}: [1, 2, 3, a, b, c]\n" for number in range(ITEMS * 4))
     for path, most in ((REVIEWS, 2_900_000), (CLAIMS, 500_000)):
         for _ in range(3):
@@ -287,7 +287,7 @@ class ProcessFaults:
         self.until(self.pods.delete_stuck)
 
     def _steal(self, _step: Step) -> None:
-        """Of every other binding in flight, the first volume that is not written yet goes to another claim."""
+        """Give the first unwritten volume of every other binding in flight to another claim."""
         for binding, volume in list(unwritten_volumes(self.database).items())[::2]:
             self.until(lambda it=volume: self.pods.give_away(it))  # type: ignore[misc]
             self.stolen.add(binding)

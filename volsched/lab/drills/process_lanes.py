@@ -1,4 +1,4 @@
-"""The state of the processes of a drill: a lane for each of them, from one change to the next."""
+"""Records the states of the processes of a drill: a lane for each process, a span for each state."""
 
 from dataclasses import dataclass, field
 

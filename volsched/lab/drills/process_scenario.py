@@ -1,9 +1,9 @@
-"""What a scenario of kind `stack` says under `with`: a load, a moment, what is done then, and how long to wait.
+"""Parses the `with` of a scenario of kind `stack`: a load, a moment, the faults, and how long to wait.
 
 ```yaml
 name: kill-worker
 kind: stack
-about: a worker is killed with work in its hands
+about: a worker is killed with claimed work
 with:
   engines: [stack, sqlite]
   scale: {worker: 2}
@@ -47,15 +47,15 @@ class Step:
 class Moment:
     service: str | None = None
     point: str | None = None
-    """With a service: it is held at this fault point."""
+    """The fault point at which a process of the service is held."""
     bound: float | None = None
-    """This share of the pods is bound."""
+    """The share of the pods that is bound."""
     partly: bool = False
     drawn: bool = False
-    """By the seed."""
+    """Drawn from the seed."""
 
     def settled(self, seed: int) -> "Moment":
-        """With the random choices made."""
+        """The moment with its random choices made."""
         return Moment(bound=round(random.Random(seed).uniform(0.02, 0.8), 3)) if self.drawn else self
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Work:
 
     @property
     def volumes(self) -> int:
-        """Enough on every node, however pods are spread."""
+        """Volumes: enough on every node, however pods are spread."""
         quick = sum(self.claims[it % len(self.claims)] for it in range(self.pods))
         return self.nodes * (quick + self.slow + 2 * self.stuck)
 

@@ -1,4 +1,4 @@
-"""Where a process drill is played, and its load."""
+"""The stack that a process drill runs on, and its load."""
 
 import http.client
 import json
@@ -69,13 +69,13 @@ class Pods:
     _slow: int = 0
     """Pods with slow storage created so far."""
     _unsent: list[dict[str, Any]] = field(default_factory=list)
-    """Objects of the next such pod that the API has not accepted yet."""
+    """Objects of the next pod with slow storage that the API has not accepted yet."""
     _nodes: list[dict[str, Any]] = field(default_factory=list)
-    """To be created later."""
+    """Nodes to be created later."""
 
     @classmethod
     def prepared(cls, url: str, work: Work) -> "Pods":
-        """With the cluster created, and pods that will wait; the load itself has not begun."""
+        """Creates the cluster, and pods that will wait; the load itself has not begun."""
         client = LoadClient(url)
         timeout = {} if work.timeout is None else {BIND_TIMEOUT_SECONDS: str(work.timeout)}
         load = Load(client, work.per_second, most=work.pods, name="pod", claims=work.claims, annotations=timeout)
@@ -217,7 +217,7 @@ def _count(database: Database, query: Any) -> int:
         return int(connection.execute(query).scalar() or 0)
 
 
-# Where a process drill is played: its own stack in a scratch directory, on PostgreSQL or on SQLite.
+# The stack of a process drill, in a scratch directory, on PostgreSQL or on SQLite.
 
 READY_SECONDS = 180.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -345,7 +345,7 @@ def service_of_engine(engine: str, service: str) -> str:
     return "scheduler" if engine == ON_SQLITE and service == "worker" else service
 
 
-# Pods that a fault has delayed, with or without a binding in flight: what their owners notice.
+# Pods that a fault has delayed, with or without a binding in flight: the delay that users notice.
 #
 # A binding counts only once it is planned. A stalled scheduler plans none, so that a stall of many pods looks like
 # the recovery of a few bindings.

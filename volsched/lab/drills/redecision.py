@@ -1,4 +1,4 @@
-"""Deciding recorded requests again, under another profile or configuration: what would be different.
+"""Decides recorded requests again, under another profile or configuration, and compares.
 
 This is no replay of the log, which applies recorded results and decides nothing. Every request is decided on the
 world as it was at that moment, with everything recorded until then, and compared with the record. Consequences of
@@ -47,7 +47,7 @@ class DecisionChoice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     position: int
-    """Of the event that records the decision; it was decided again on the world right before."""
+    """The position of the recorded decision; it was decided again on the world right before."""
     pod: str
     recorded: DecisionChoice
     again: DecisionChoice
@@ -67,7 +67,7 @@ class Compared:
 
 @dataclass(slots=True)
 class Figures:
-    """The totals of one side's decisions."""
+    """The totals of the recorded decisions, or of the new ones."""
 
     placed: int = 0
     unschedulable: int = 0

@@ -48,7 +48,7 @@ class Copy:
 class Rehearsed:
     report: DrillReport
     recovery: RecoveryReport
-    """What recovery found and did, binding by binding."""
+    """The report of the recovery, binding by binding."""
     ends: Mapping[str, str]
     """Binding → its phase at the end."""
 

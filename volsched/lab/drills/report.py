@@ -18,7 +18,7 @@ from volsched.lab.drills.timeline import TIMELINE, DrillTimeline, lanes_picture,
 
 INVARIANTS: Mapping[int, str] = {
     1: "a volume and a claim have one owner, and each other",
-    2: "nothing carries a stamp that nobody answers for",
+    2: "no stamp of an unknown or rolled-back binding",
     3: "every binding ends, no pod and no work is left behind",
     4: "a volume with data is never unbound",
     5: "views, index and mirror are what the log says",
@@ -27,7 +27,7 @@ INVARIANTS: Mapping[int, str] = {
     8: "a committed pod has all its volumes in reach",
     9: "the index decides as walking all nodes does",
     14: "no capacity is promised twice",
-    15: "what could not be taken back is reported",
+    15: "every write that could not be undone is reported",
 }
 """Numbers of invariants (docs/log.md); a drill says which of them it checked."""
 
@@ -37,7 +37,7 @@ def count_double_binds(violations: Sequence[str]) -> int:
 
 
 def count_leaks(violations: Sequence[str]) -> int:
-    """What carries a stamp, is assumed or is queued, and belongs to no binding any more."""
+    """Stamps, assumptions and queued work that belong to no binding any more."""
     return sum(it.startswith(("2:", "3: effect")) or "still assumed" in it for it in violations)
 
 
@@ -50,7 +50,7 @@ class DrillReport:
     in_flight: int = 0
     """Bindings that were open at the fault."""
     resumed: int = 0
-    """Of these, those that ended committed."""
+    """Bindings in flight that ended committed."""
     rolled_back: int = 0
     retained: Mapping[str, int] = field(default_factory=dict)
     """Retained legs, by reason."""
@@ -62,9 +62,9 @@ class DrillReport:
     """From the first fault that hit it until each binding in flight had ended."""
     checked_invariants: Sequence[int] = ()
     violations: Sequence[str] = ()
-    """As text, each beginning with the number of its invariant."""
+    """Violations as text, each beginning with the number of its invariant."""
     inconclusive: str = ""
-    """Why it proves nothing; empty if it is conclusive."""
+    """Why the drill is inconclusive; empty if it is not."""
     delays_ms: Sequence[float] = ()
     """By how much pods waited longer than usual because of the fault (`process_work.pod_delays`)."""
     played_at: str = ""
@@ -72,7 +72,7 @@ class DrillReport:
     version: str = ""
     command: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Other facts: engine, seeds, rates."""
+    """Other facts of the run: engine, seeds, rates."""
 
     @property
     def failed(self) -> bool:
@@ -100,7 +100,7 @@ class DrillReport:
 
     @property
     def timed(self) -> bool:
-        """Somebody watched with a clock; a simulation steps, and says nothing about waits."""
+        """Whether waits were measured; a simulation is stepped and has none."""
         return bool(self.recovery_ms or self.delays_ms)
 
     def rows(self) -> list[tuple[str, str]]:
@@ -156,7 +156,7 @@ _REPORT = TypeAdapter(DrillReport)
 
 
 def as_saved(report: DrillReport, timeline: DrillTimeline | None) -> dict[str, Any]:
-    """What `-o json` prints and `read_saved` reads."""
+    """The document that `-o json` prints and `read_saved` reads."""
     shown = {} if timeline is None else {"timeline": TIMELINE.dump_python(timeline, mode="json")}
     return {**report.as_json(), **shown}
 
@@ -234,7 +234,7 @@ LANES = (("var(--calm)", "up"), ("#f0c48d", "starts"), ("var(--bad)", "down"))
 
 
 def page(report: DrillReport, timeline: DrillTimeline | None) -> str:
-    """Everything that the terminal shows, and the timeline."""
+    """The HTML page of a report: everything that the terminal shows, and the timeline."""
     kind = "verdict" if report.passed else "verdict failed"
     verdict = f'<span class="{kind}">{escape(report.verdict.partition(":")[0])}</span>'
     title = escape(report.drill)
@@ -246,10 +246,10 @@ def page(report: DrillReport, timeline: DrillTimeline | None) -> str:
         f'<div class="cards">{"".join(_cards(report))}</div>',
     ]
     if report.inconclusive:
-        parts.append(f"<section><h2>What it does not show</h2><p>{escape(report.inconclusive)}</p></section>")
+        parts.append(f"<section><h2>Why it is inconclusive</h2><p>{escape(report.inconclusive)}</p></section>")
     if report.violations:
         told = "".join(f"<li>{escape(it)}</li>" for it in report.violations)
-        parts.append(f'<section><h2>What was violated</h2><ul class="wrong">{told}</ul></section>')
+        parts.append(f'<section><h2>Violations</h2><ul class="wrong">{told}</ul></section>')
     if timeline is not None and timeline.lanes:
         keys = "".join(f'<i style="background:{colour}"></i>{told}' for colour, told in LANES)
         parts.append(f'<section><h2>Processes</h2><p class="legend">{keys}</p>{lanes_picture(timeline)}</section>')
@@ -308,7 +308,7 @@ def _invariants(report: DrillReport) -> Iterator[str]:
         yield f'<tr><th>{number}</th><td>{escape(what)}</td><td class="n{kind}">{told}</td></tr>'
 
 
-# A page over many runs of drills: what was played when, with what outcome, and a link to its own page.
+# An index page of drill runs: name, time and outcome of each run, and a link to its page.
 
 INDEX_COLUMNS = ("drill", "played", "version", "verdict")
 INDEX_FIGURES = ("in flight", "resumed", "rolled back", "delayed", "longest delay", "recovery p99")
@@ -322,7 +322,7 @@ class RunEntry:
 
 
 def index_page(entries: Sequence[RunEntry]) -> str:
-    """The newest first."""
+    """The HTML page of all runs, the newest first."""
     ordered = sorted(entries, key=lambda it: (it.report.played_at, it.report.drill), reverse=True)
     passed = sum(it.report.passed for it in entries)
     head = "".join(f"<th>{it}</th>" for it in INDEX_COLUMNS) + "".join(

@@ -15,7 +15,7 @@ from volsched.lab.simulation.seeds import Temper
 # ```yaml
 # name: sleepers
 # kind: sim
-# about: workers sleep past their leases while everybody else goes on
+# about: workers sleep past their leases while all others go on
 # seeds: 1..500
 # where: [foreign]
 # chances: {sleep: 0.4, crash: 0, wait: 0.25}
@@ -23,7 +23,7 @@ from volsched.lab.simulation.seeds import Temper
 # ```
 
 SIM, STACK, ATTACHED = KINDS = ("sim", "stack", "attached")
-"""Stepped in one thread; real processes that are killed; such a process on a foreign cluster."""
+"""Kinds: stepped in one thread; real processes that are killed; an attached process on a foreign cluster."""
 KIND_NAMES = {SIM: "simulation", STACK: "processes", ATTACHED: "foreign cluster"}
 Word = TypeVar("Word", bound=str)
 KNOWN = ("name", "kind", "about", "seeds", "where", "chances", "length", "with")
@@ -47,7 +47,7 @@ class DrillScenario:
 
     @property
     def temper(self) -> Temper | None:
-        """None: every seed has its own."""
+        """The probabilities of faults; None: every seed has its own."""
         if not self.chances and self.length is None and self.where == PLACES:
             return None
         usual = Temper(where=self.where, chances=self.chances)
@@ -142,12 +142,12 @@ SCENARIOS: Mapping[str, DrillScenario] = {
         ),
         DrillScenario(
             name="sim-sleepers",
-            about="like sim, and workers sleep past their leases and go on as if nothing had happened",
+            about="like sim, and workers sleep past their leases and then continue",
             chances={"sleep": 0.2, "crash": 0.02, "wait": 0.2},
         ),
         DrillScenario(
             name="sim-foreign",
-            about="like sim, on a foreign cluster over a line that loses, delays and refuses calls",
+            about="like sim, on a foreign cluster over a connection that loses, delays and refuses calls",
             where=("foreign",),
             chances={"call": 0.4, "watch": 0.4},
         ),
@@ -158,7 +158,7 @@ SCENARIOS: Mapping[str, DrillScenario] = {
         ),
         DrillScenario(
             name="sim-slow",
-            about="like sim, and provisioners take their time while everybody else does not wait",
+            about="like sim, and provisioners are slow while all others do not wait",
             chances={"slow": 0.95, "others": 0.35, "crash": 0.03, "sleep": 0.03},
         ),
         DrillScenario(
@@ -189,14 +189,14 @@ SCENARIOS: Mapping[str, DrillScenario] = {
 BESIDE: Mapping[str, str] = {
     "replay": "decide recorded requests again under another profile or configuration, and compare "
     "(volsched drill replay)",
-    "rehearse": "run recovery on a copy of a store, and say what it would do, in how long "
+    "rehearse": "run recovery on a copy of a store, and report what it would do and how long it takes "
     "(volsched drill rehearse)",
 }
 """Drills that are separate commands."""
 
 
 FILES = Path(__file__).parent / "scenarios"
-"""Drills with real processes: files that any user may write."""
+"""The scenario files of drills with real processes."""
 
 
 def process_drills(kind: str = STACK) -> list[DrillScenario]:
@@ -205,7 +205,7 @@ def process_drills(kind: str = STACK) -> list[DrillScenario]:
 
 
 def scenario_named(name: str) -> DrillScenario:
-    """One of ours, or one from a file."""
+    """A built-in scenario, or one from a file."""
     if name in SCENARIOS:
         return SCENARIOS[name]
     if name in {path.stem for path in FILES.glob("*.yaml")}:
@@ -223,7 +223,7 @@ def scenario_named(name: str) -> DrillScenario:
 
 
 def described() -> list[tuple[str, str, str]]:
-    """Name, kind and line of every drill."""
+    """Name, kind and description of every drill."""
     played = [*SCENARIOS.values(), *process_drills(), *process_drills(ATTACHED)]
     rows = [(it.name, KIND_NAMES[it.kind], it.about) for it in played]
     return [*rows, *((name, "on your store", about) for name, about in BESIDE.items())]

@@ -1,4 +1,4 @@
-"""What the bindings did around a fault, as times and as a picture."""
+"""A timeline of the bindings around a fault, as data and as a chart."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,13 +27,13 @@ class Bar:
     pod: str
     legs: int
     created: float
-    """Of the pod."""
+    """When the pod was created."""
     planned: float
     ended: float | None
     state: str
     reason: str = ""
     in_flight: bool = False
-    """At a fault."""
+    """Whether it was in flight at a fault."""
     hit: float | None = None
     """When the first of these faults happened."""
     moved: float | None = None
@@ -82,7 +82,7 @@ TIMELINE = TypeAdapter(DrillTimeline)
 
 @dataclass(slots=True)
 class Positions:
-    """When the log had which length."""
+    """The times at which the log reached its positions."""
 
     times: list[float] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
@@ -159,7 +159,7 @@ def _bar(
     )
 
 
-# The timeline as a picture: a line for every binding, from its pod's creation to its end, and every fault.
+# The timeline as a chart: a line for every binding, from its pod's creation to its end, and every fault.
 #
 # Inline SVG without scripts, so that a report is one file that any browser shows.
 
@@ -168,9 +168,9 @@ TOP, BOTTOM = 34, 34
 LANE, LANES_TOP = 16, 8
 MOST_LABELLED = 80
 Scale = Callable[[float], float]
-"""The place of a time in the picture."""
+"""Maps a time to a coordinate of the chart."""
 MARK_LINE = 13
-"""Between two labels of marks, which would otherwise overlap."""
+"""Pixels between two labels of marks, which would otherwise overlap."""
 
 
 def lanes_picture(timeline: DrillTimeline) -> str:
@@ -240,7 +240,7 @@ def picture(timeline: DrillTimeline) -> str:
 
 
 def _levels(marks: Sequence[TimelineMark], end: float) -> list[int]:
-    """The line of each label."""
+    """The row of each label."""
     levels: list[int] = []
     for number, mark in enumerate(marks):
         near = number > 0 and (mark.at - marks[number - 1].at) / end < 0.16

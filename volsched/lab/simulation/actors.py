@@ -138,7 +138,7 @@ class Others:
         self.api.create(kind, deepcopy(dict(manifest)))
 
     def do(self, deed: str, pick: int) -> bool:
-        """One action; False if it has no target, or was refused."""
+        """Carry out one action; False if it has no target, or was refused."""
         with suppress(ClusterError):
             return self.deeds[deed](pick)
         return False
@@ -223,7 +223,7 @@ class Others:
                 self._patch(NODE, [it], 0, {"spec": {"unschedulable": None}})
 
     def give_up_stuck_pods(self) -> None:
-        """Owners delete pods of which one claim is stored on a misfit, where no volume is created for another.
+        """Users delete pods with a claim stored on a misfit, where no volume can be created for another claim.
 
         What an external provisioner created, or what may hold data, stays with its claim (docs/binding.md): only a
         person can decide.
@@ -273,7 +273,7 @@ class Others:
 
 
 def _hosts(volume: Manifest) -> set[str]:
-    """The only nodes that reach it, where its terms name them."""
+    """The only nodes that reach the volume, if its terms name them."""
     terms = spec(volume).get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms", ())
     named = [it["values"] for term in terms for it in term.get("matchExpressions", ()) if it["key"] == HOSTNAME]
     return {host for hosts in named for host in hosts}
@@ -333,7 +333,7 @@ class ForeignController:
         self.api.update(CLAIM, merged(written, {"status": state}), status=True)
 
     def _let_go(self, claim: Manifest) -> None:
-        """The protection of a claim that is being deleted; none of ours deletes one that a pod uses."""
+        """Removes the finalizers of a claim that is being deleted; no actor deletes one that a pod uses."""
         if is_being_deleted(claim):
             self.api.update(CLAIM, merged(claim, {"metadata": {"finalizers": None}}))
 

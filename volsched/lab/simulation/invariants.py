@@ -48,7 +48,7 @@ _WRITES_TO_COME = select(_effects.c.binding, _effects.c.lane).where(
 
 
 def overtaken(connection: Connection, states: dict[str, State]) -> Iterator[Violation]:
-    """3: a leg does not end before the outcome of its write is known. This holds at any moment."""
+    """3: a leg does not end before the outcome of its write is known, at any moment."""
     for row in connection.execute(_WRITES_TO_COME):
         binding = states.get(binding_stream(row.binding))
         leg = int(row.lane.rpartition("/")[2])
@@ -138,7 +138,7 @@ class Truth:
     position: int = 0
     last_manifests: dict[tuple[str, str], Manifest] = dataclass_field(default_factory=dict)
     claims: dict[str, Manifest] = dataclass_field(default_factory=dict)
-    """By uid."""
+    """Uid → claim."""
 
     def check(self, states: Mapping[str, State], theirs: Collection[int]) -> list[Violation]:
         """`theirs` are the versions that others wrote: only our own writes can be our fault."""
@@ -216,7 +216,7 @@ def shape(violation: Violation) -> str:
     return f"{violation.invariant}: {_NAMES.sub('…', violation.what)}"
 
 
-# Observing a simulated run: after every choice what holds at any moment, and in the end everything.
+# Checks of a simulated run: after every choice the invariants of any moment, at the end all of them.
 
 _stream = tables.events.c.stream
 _DEEDS = select(func.count()).where(
@@ -229,7 +229,7 @@ _PLANS = (
     .group_by(_bindings.c.pod, _bindings.c.pod_uid)
 )
 MOST_PLANS = 12
-"""Of one pod, after the last fault: it may try each node, and meet what is still under way."""
+"""Plans of one pod after the last fault: it may try each node, and conflict with work still under way."""
 LATE_ABROAD = frozenset({1, 2, 4})
 """Invariants on which views of a foreign cluster may be wrong until they have caught up; `Truth` checks them."""
 
@@ -248,7 +248,7 @@ class RunObserver:
             self._truth = Truth(self.place.api)
 
     def position(self, commits: int) -> int:
-        """The end of the log."""
+        """The position of the last event."""
         if commits == self._last_place[0]:
             return self.lookout.position
         with self.database.engine.connect() as connection:
@@ -270,7 +270,7 @@ class RunObserver:
         return violations
 
     def has_moved(self, since: int) -> bool:
-        """By what is written; a failed attempt to place a pod does not count."""
+        """Whether anything was written; a failed attempt to place a pod does not count."""
         with self.database.read() as connection:
             return bool(connection.execute(_DEEDS, {"since": since}).scalar_one())
 
@@ -285,7 +285,7 @@ class RunObserver:
         ]
 
     def deadline(self) -> int | None:
-        """Of the binding with the earliest deadline."""
+        """The earliest deadline of an open binding."""
         with self.database.read() as connection:
             return next_deadline(connection)
 

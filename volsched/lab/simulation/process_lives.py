@@ -16,7 +16,7 @@ from volsched.runtime.runner import STEP_BACK
 
 START = 1_800_000_000 * SECOND
 DEEPEST = 3
-"""So many processes sleep at once; a further one does not."""
+"""The most processes that sleep at once."""
 COMMITTED = "commit.after"
 NEVER_SLEPT_AT = frozenset({"commit.before"})
 """A process that slept here would hold the store's lock, and all others would wait for it."""
@@ -26,7 +26,7 @@ CRASH, SLEEP = "crash", "sleep"
 CALLS = CHANCES["call"].variants
 FATES_OF_READS = (Fate.LOST, Fate.FAILED, Fate.LIMITED)
 FATES = (CRASH, SLEEP, *CALLS)
-"""Options of a step; one of them at a time."""
+"""Options of a step that choose a fate; only one at a time."""
 ABROAD = ("worker", "mirror")
 """On a foreign cluster these are cut off from the cluster, and still reach the store."""
 
@@ -43,12 +43,12 @@ class _Frame:
 
 @dataclass(slots=True)
 class _Fate:
-    """At the n-th place, or with the n-th call, that a process reaches from now on."""
+    """A fault at the n-th place, or the n-th call, that a process reaches from now on."""
 
     kind: str
     left: int
     choices: int = 1
-    """How long it sleeps."""
+    """The choices for which it sleeps."""
 
     def comes(self) -> bool:
         self.left -= 1
@@ -62,7 +62,7 @@ class Lives:
     """Plays so many choices of the schedule while a process sleeps."""
     now: int = START
     commits: int = 0
-    """By any process; while it stays the same, so does the log."""
+    """Commits by any process; while the count stays the same, so does the log."""
     born: dict[str, ProcessLife] = field(default_factory=dict)
     _given: RunSurroundings = field(init=False)
     _births: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class Lives:
     """Process → the number of choices after which it is connected again."""
     _cut_now: bool = False
     _fates: dict[str, _Fate] = field(default_factory=dict)
-    """What will happen to a process soon: in the step that says so, or in a later one of its life."""
+    """The pending fault of a process: it happens in the step that sets it, or in a later one of its life."""
     _drafts: int = 0
     _frames: list[_Frame | None] = field(default_factory=list)
     """Steps under way, nested; None: an actor without faults."""
@@ -87,7 +87,7 @@ class Lives:
         return self.now if frame is None else frame.now
 
     def step(self, choice: ScheduleChoice, at: int) -> tuple[str, Exception | None]:
-        """What happened, and any error that was not injected. A dead process is started."""
+        """A note of what the step did, and any error that was not injected. A dead process is started."""
         who, line = choice.who, self._given.line
         if self._is_busy(who):
             return "it sleeps", None
@@ -149,7 +149,7 @@ class Lives:
         return "cut off"
 
     def heal(self) -> None:
-        """All clocks are right again, also those that were ahead, and all connections work."""
+        """Corrects all clocks, also those that are ahead, and restores all connections."""
         for who, skew in self._skews.items():
             if skew > STEP_BACK:
                 self.born.pop(who, None)

@@ -37,7 +37,7 @@ from volsched.runtime.system import ProcessRole, System, embedded, local_cluster
 from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
-# They are the real ones, wired as `serve` and the workers wire them, except for time, ids and wake-ups, which
+# They are the real components, wired as in `serve` and the workers, except for time, ids and wake-ups, which
 # the run provides.
 
 MAX_ATTEMPTS = 50
@@ -51,7 +51,7 @@ class Bell:
     waiting: list[str] = field(default_factory=list)
 
     def ring(self, database: Database, now: int) -> None:
-        """For every queue with due work, unless a wake-up for it is pending."""
+        """Rings for every queue with due work, unless a wake-up for it is pending."""
         for queue in due_queues(database, QUEUES, now=now):
             if queue not in self.waiting:
                 self.waiting.append(queue)
@@ -63,7 +63,7 @@ class ProcessLife(Protocol):
     def step(self, now: int, choice: ScheduleChoice) -> int: ...
 
     def is_idle(self, position: int, now: int) -> bool:
-        """It has read the log up to here, and nothing is due: a step would do nothing."""
+        """Whether it has read the log up to the position, and nothing is due: a step would do nothing."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ def _later(due: int | None, now: int) -> bool:
 
 @dataclass(slots=True)
 class RunSurroundings:
-    """What every process of a run gets."""
+    """The surroundings that every process of a run gets."""
 
     database: Callable[[], Database]
     clock: Callable[[], int]
@@ -154,7 +154,7 @@ class RunSurroundings:
     guards: Guards
     bell: Bell = field(default_factory=Bell)
     line: Cluster | None = None
-    """To a foreign cluster; None if objects live in our own log."""
+    """The connection to a foreign cluster; None if objects live in our own log."""
     stepwise: bool = True
     inside: Array = field(default_factory=Array)
     outside: Array = field(default_factory=Array)
@@ -233,7 +233,7 @@ OURS = {
 }  # fmt: skip
 """Processes by place; those numbered 2 exist to interfere with the others."""
 THEIRS = {"local": (), "foreign": ("pv-controller", "pv-provisioner")}
-"""Of the foreign cluster. They do not crash: the choice says what they do by half."""
+"""Processes of the foreign cluster. They do not crash: a choice says which half of a step they do."""
 
 
 # Where the objects of a simulated run live: in our own log, or in a foreign cluster that others write too.
@@ -257,7 +257,7 @@ class SimulatedPlace:
         return 0 if self.api is None else int(self.api.head)
 
     def write(self, write: Callable[[], object]) -> str:
-        """A write by others; a refusal is their problem."""
+        """Carries out a write by others; a refusal is only noted."""
         before = self.version
         try:
             write()

@@ -64,7 +64,7 @@ class Schedule:
 
 
 def dump_schedule(schedule: Schedule, *, violations: Sequence[str] = (), guards_off: Sequence[str] = ()) -> str:
-    """As a file for `--schedule` and the regression tests; `violations`: what it showed when it was saved."""
+    """The text of a file for `--schedule` and the regression tests; `violations`: found when it was saved."""
     head: dict[str, Any] = {"drill": "sim", "where": schedule.where}
     head |= {} if schedule.seed is None else {"seed": schedule.seed}
     head |= {} if schedule.stepwise else {"stepwise": False}

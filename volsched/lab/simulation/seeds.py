@@ -1,4 +1,4 @@
-"""Many simulated runs: schedules from seeds, over all cores, and failures shrunk to what matters (ddmin)."""
+"""Many simulated runs: schedules from seeds, on all cores, and failures shrunk to the needed choices (ddmin)."""
 
 import multiprocessing
 import os
@@ -45,9 +45,9 @@ IN_TURN = 0.7
 TROUBLES = ("bell", "cut", "skew", "storage")
 """Faults of the surroundings, which replace a step."""
 MOSTLY_LATE = 0.6
-"""Of watch faults."""
+"""The share of late changes among watch faults."""
 JUMPS = (-40_000, -1_000, 1_000, 40_000, 700_000, 7_200_000, -7_200_000, 31_536_000_000, -31_536_000_000)
-"""Of a clock, in milliseconds: up to a year."""
+"""Jumps of a clock, in milliseconds: up to a year."""
 MOST_PLACES = 8
 """A process crashes or sleeps at one of the next so many places."""
 
@@ -200,7 +200,7 @@ def _fate(rng: Random, where: Where, who: str, temper: Temper) -> dict[str, str]
 
 
 def _place(rng: Random) -> int:
-    """Preferably an early one: most steps reach two or three."""
+    """The number of a place, preferably an early one: most steps reach two or three."""
     return min(rng.randint(1, MOST_PLACES), rng.randint(1, MOST_PLACES))
 
 
@@ -238,10 +238,10 @@ FAULTS = ("crashes", "sleeps", "partitions", "wake-ups lost", "wake-ups doubled"
 @dataclass(frozen=True, slots=True)
 class SeedFailure:
     schedule: Schedule
-    """As short as possible."""
+    """The shrunk schedule."""
     violations: list[str]
     notes: list[str]
-    """What each of its choices did."""
+    """A note on what each of its choices did."""
     choices: int
     """The original number of choices."""
 
@@ -321,7 +321,7 @@ def _parts(chunks: Sequence[tuple[int, int]], jobs: int, temper: Temper | None, 
 
 
 def _end_with_parent() -> None:
-    """Otherwise a process of the pool would go on after its parent was killed."""
+    """Ends a process of the pool with its parent, even if that is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -333,7 +333,7 @@ def _end_with_parent() -> None:
 
 
 def _chunk(first: int, last: int, temper: Temper | None, guards: Guards) -> Tally:
-    """In a process of the pool, which keeps its store for the next chunk."""
+    """Plays a chunk in a process of the pool, which keeps its store for the next one."""
     global _slate
     if _slate is None:
         _slate = Slate()

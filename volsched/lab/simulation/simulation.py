@@ -30,14 +30,14 @@ from volsched.runtime.clock import MILLISECOND, SECOND
 
 ROUNDS = 150
 QUIET = tuple(seconds * SECOND for seconds in (0, 4, 125))
-"""At rest means no move over these waits: beyond leases, back-offs, throttled requests and held room."""
+"""At rest means no change over these waits: beyond leases, back-offs, throttled requests and held capacity."""
 DRAINING = 60
 SECOND_ONES = "-2"
-"""Processes with this suffix existed to interfere, and are gone now."""
+"""Processes with this suffix existed only to interfere; they are removed at the end."""
 
 
 def calm_down(run: "Simulation") -> list[Violation]:
-    """The violations when the run had come to rest."""
+    """Brings the run to rest; returns the violations."""
     lives, watching = run.lives, run.watching
     lives.heal()
     run.mishaps.clear()
@@ -72,7 +72,7 @@ def calm_down(run: "Simulation") -> list[Violation]:
 
 
 def _head_abroad(run: "Simulation") -> str:
-    """What is only told to a foreign pod is no event of ours until it is observed."""
+    """The version of a foreign cluster: a write there is no event in our log until it is observed."""
     return "" if run.place.line is None else run.place.line.api.head
 
 
@@ -111,7 +111,7 @@ class RunVerdict:
     head: str
     """The hash of the log: the same for every play of a schedule."""
     notes: list[str]
-    """For each choice that was played, what it did."""
+    """A note on each choice that was played: what it did."""
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class Simulation:
     violations: list[Violation] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     at: int = 0
-    """How many choices were taken."""
+    """The number of choices played."""
     mishaps: list[str] = field(default_factory=list)
     place: SimulatedPlace = field(init=False)
     surroundings: RunSurroundings = field(init=False)
@@ -161,7 +161,7 @@ class Simulation:
         return RunVerdict(self.violations, self.counts, steps, head.hash.hex(), self.notes)
 
     def step(self, choice: ScheduleChoice) -> str:
-        """One step of a process of ours; an error that was not injected is a violation."""
+        """Step a process of ours; an error that was not injected is a violation."""
         note, broken = self.lives.step(choice, self.at)
         if broken is not None:
             self.violations.append(Violation(7, f"{choice.who}: {type(broken).__name__}: {broken}"))

@@ -1,4 +1,4 @@
-"""A handle on the stack of a directory, for people's commands and for drills: by name, and from any process.
+"""A handle on the stack of a directory, for commands and drills, by name and from any process.
 
     stack = Stack(directory)
     stack.launch()                      # detached; the services are those of prepare()
@@ -6,7 +6,7 @@
     stack.kill("worker-1")              # SIGKILL, all of its processes; the supervisor starts it again
     stack.pause("scheduler"); stack.resume("scheduler")
     stack.stop("redis"); stack.start("redis")
-    stack.restart("api")                # in good order, and healthy again when this returns
+    stack.restart("api")                # gracefully, and healthy again when this returns
     stack.down()
 
 A name is an instance (`worker-2`) or a service, which means all of its instances. Only processes that are provably
@@ -74,7 +74,7 @@ class Stack:
 
     @property
     def database_url(self) -> str:
-        """With its password: for programs, not for display."""
+        """The URL with its password: for programs, not for display."""
         return (self.directory / "secrets" / "database_url").read_text()
 
     @property
@@ -104,7 +104,7 @@ class Stack:
             return f"the supervisor did not start; see {log.name}"
 
         def started() -> bool:
-            """What the last supervisor published says nothing about this one."""
+            """Whether this supervisor has published; the state of an earlier one does not count."""
             if self.published() == before and supervisor.poll() is not None:
                 raise NotReadyError(complaint())
             return self.published() != before
@@ -112,11 +112,11 @@ class Stack:
         self._wait(started, READY_SECONDS, complaint)
 
     def published(self) -> Published | None:
-        """What the supervisor published last; None if it has not published anything."""
+        """The last state that the supervisor published; None if there is none."""
         return read_published(self.directory)
 
     def wait_ready(self, *, seconds: float = READY_SECONDS, on_wait: Callable[[], None] = lambda: None) -> None:
-        """Until everything that should run is healthy. Raises NotReadyError with what is not, and why.
+        """Wait until everything that should run is healthy. Raises NotReadyError with what is not, and why.
 
         `seconds`: the longest time without another one becoming healthy. `on_wait` is called repeatedly meanwhile.
         """
@@ -129,7 +129,7 @@ class Stack:
         self._wait(settled, seconds, self.complaint)
 
     def complaint(self) -> str:
-        """What keeps the stack from being ready, one line each."""
+        """The reasons why the stack is not ready, one line each."""
         states = self.published()
         if not self.running or states is None:
             return f"no supervisor runs in {self.directory}; see {self.directory / 'supervisor.log'}"
@@ -146,7 +146,7 @@ class Stack:
             seen = self.published()
             if seen is not None and seen.supervisor != supervisor and send(seen.supervisor, signal.SIGTERM):
                 supervisor = seen.supervisor
-            # It lets go of the directory a moment before its process is gone, and nothing may be left of it.
+            # It unlocks the directory a moment before its process ends; both must have happened.
             return not self.running and (supervisor is None or process_of(supervisor) is None)
 
         if self.running:
@@ -168,7 +168,7 @@ class Stack:
         return instances
 
     def processor_seconds(self) -> float:
-        """Spent by all services that run now."""
+        """Processor time of all services that run now."""
         published = self.published()
         running = [it.process for it in published.instances if it.process is not None] if published else []
         return sum(map(processor_seconds, running))
@@ -190,13 +190,13 @@ class Stack:
         return self.signal(name, signal.SIGCONT)
 
     def scale(self, service: str, count: int) -> None:
-        """So many instances from now on; 0 stops the service."""
+        """Run so many instances from now on; 0 stops the service."""
         if service not in self.definition.by_name():
             raise StackError(f'there is no service "{service}" in this stack')
         want(self.directory, WantedState({**read_wanted(self.directory).scale, service: count}))
 
     def stop(self, service: str) -> None:
-        """Gracefully, and it stays down; returns when it is."""
+        """Stop a service gracefully and keep it down; returns when it is."""
         self.scale(service, 0)
         self._wait(
             lambda: all(it.condition is Condition.STOPPED for it in self.instances(service)),
@@ -212,7 +212,7 @@ class Stack:
         self._wait(lambda: all(self._healthy(it) for it in names), READY_SECONDS, self.complaint)
 
     def restart(self, name: str) -> None:
-        """One instance after the other, each ended gracefully and healthy again before the next."""
+        """Restart one instance after the other, each ended gracefully and healthy again before the next."""
         for step in rolling(self, [name]):
             self._wait(step, READY_SECONDS + DOWN_SECONDS, self.complaint)
 

@@ -1,4 +1,4 @@
-"""A load that tolerates restarts: pods with claims over the API at a steady rate; and how soon they have nodes."""
+"""A load that tolerates restarts: creates pods with claims over the API at a steady rate, and measures binding."""
 
 import http.client
 import itertools
@@ -41,7 +41,7 @@ TOO_MANY = 429
 TIMEOUT_SECONDS = 10.0
 LOOK_SECONDS = 0.002
 PATIENCE_SECONDS = 120.0
-"""Without another healthy service, or another pod with a node."""
+"""Seconds without another healthy service, or another pod with a node, before it gives up."""
 CONNECTIONS = 16
 Manifest = dict[str, Any]
 
@@ -113,12 +113,12 @@ class Load:
     claims: Sequence[int] = (1,)
     """How many claims each pod has, in turn."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the pods."""
+    """Annotations of the pods."""
     sent: int = 0
     _began: int | None = None
     _claims: list[Manifest] = field(default_factory=list)
     _pods: list[Manifest] = field(default_factory=list)
-    """Of the pods that are being created; claims come first."""
+    """The pods that are being created; their claims come first."""
 
     def step(self, now: int) -> int:
         """Create what is due; 0 if nothing is, or the API accepts nothing."""
@@ -209,7 +209,7 @@ def outcome(
     restarts: dict[str, float],
     patience: float = PATIENCE_SECONDS,
 ) -> LoadOutcome:
-    """The outcome of a load that has ended; waits for pods under way while their number decreases."""
+    """The outcome of a load that has ended; waits for pods in flight while their number decreases."""
     waiting = Patience(patience)
     while (left := lost_pods(database, load.sent)) and not waiting.is_over(left):
         time.sleep(10 * LOOK_SECONDS)
@@ -272,7 +272,7 @@ def scratch_stack(directory: Path, *, workers: int, ready_seconds: float = READY
 
 
 def bench_bind_on_stack(stack: Stack, load: BindLoad, *, workers: int, clock: Clock) -> BindRow:
-    """On a stack with an empty store; `workers` is only shown in the row."""
+    """Measures on a stack with an empty store; `workers` is only shown in the row."""
     database = open_database(stack.database_url)
     try:
         return bench_bind_beside(

@@ -36,7 +36,7 @@ from volsched.runtime.user_files import data_directory
 API_PORT = 8700
 HOST = "127.0.0.1"
 SCALABLE = ("scheduler", "controller", "worker")
-"""Others have one instance: they have their own port, data or task."""
+"""Services that can have several instances; others have their own port, data or task."""
 UNSYNCED = ("fsync", "full_page_writes")
 """Switched off where power loss is no concern and all data is temporary: in tests. Not `synchronous_commit`:
 without it a killed server forgets the commits of the last half second, and drills kill it."""
@@ -56,8 +56,8 @@ def prepare(
 ) -> Definition:
     """Create what a stack needs to start, if it does not exist yet, and write its definition.
 
-    Data, passwords and ports of an existing stack are kept. Raises WheelMissingError. `imitation` allows one of
-    Redis if there is no other: for a demonstration, never for a measurement or a drill.
+    Data, passwords and ports of an existing stack are kept. Raises WheelMissingError. `imitation` allows an
+    imitation of Redis if there is no real one: for a demonstration, never for a measurement or a drill.
     """
     postgres, redis = postgres_programs(), find_redis(imitation=imitation)
     directory.mkdir(parents=True, exist_ok=True, mode=0o711)
@@ -185,7 +185,7 @@ def check_ports(definition: Definition) -> None:
             try:
                 tried.bind((HOST, port))
             except OSError as error:
-                why = f"port {port} of {HOST}, which {name} needs, cannot be had ({error.strerror})"
+                why = f"port {port} of {HOST}, which {name} needs, is not available ({error.strerror})"
                 remedy = "end what uses it" + (", or name another with --port" if name == "api" else "")
                 raise WheelMissingError(f"{why}; {remedy}") from None
 

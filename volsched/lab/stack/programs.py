@@ -1,4 +1,4 @@
-"""Programs that a stack needs and this machine may lack: PostgreSQL from its wheel, Redis from a package."""
+"""Finds the programs that a stack needs: PostgreSQL from its wheel, Redis installed or from a package."""
 
 import fcntl
 import hashlib
@@ -26,7 +26,7 @@ from volsched.runtime.user_files import cache_directory
 # PostgreSQL from its wheel: where its programs are, and what must exist before it starts.
 
 SYSTEM_USER = "pgserver"
-"""The user of PostgreSQL if we are root, which it refuses to run as; the wheel's own name for it."""
+"""The user of PostgreSQL if we are root, because it refuses to run as root; the wheel's own name for it."""
 USER = DATABASE = "volsched"
 
 
@@ -35,7 +35,7 @@ class WheelMissingError(Exception):
 
 
 def postgres_programs() -> Path:
-    """Their directory. Raises WheelMissingError."""
+    """The directory of PostgreSQL's programs. Raises WheelMissingError."""
     wheel = _wheel()
     found: Path = wheel.POSTGRES_VERSIONS[wheel.TARGET_POSTGRES_VERSION]
     return found
@@ -132,7 +132,7 @@ def _out_of_reach(user: str | None, data: Path, program: str | Path) -> str:
 # can update it. apt checks the archive's signature and every hash, as it does when it installs.
 
 PATIENCE_SECONDS = 300.0
-"""For one apt command. An index is ten megabytes."""
+"""Limit of one apt command. An index is ten megabytes."""
 RETRIES, SILENCE_SECONDS = 2, 20
 COMPLETE = "complete"
 """The file that is written last, and says what was unpacked."""
@@ -201,7 +201,7 @@ class _Apt:
         return ""
 
     def fields(self, package: str) -> dict[str, str]:
-        """Of the version that would be installed; empty if there is none."""
+        """The fields of the version that would be installed; empty if there is none."""
         command = ["apt-cache", "show", "--no-all-versions", *self._options, package]
         shown = subprocess.run(command, capture_output=True, text=True, env=_environment())
         lines = (it.partition(": ") for it in shown.stdout.partition("\n\n")[0].splitlines())
@@ -263,7 +263,7 @@ def _run_tool(command: Sequence[str], *, directory: Path | None = None) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """In English, and without prompts."""
+    """The environment of apt: English, without prompts."""
     return {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
 
 
@@ -285,7 +285,7 @@ class RedisServer:
     directory: Path
     """Contains `redis-server` and `redis-cli`."""
     description: str
-    """For users: what it is, its version, and its origin."""
+    """The implementation, version and origin, for users."""
     imitation: bool = False
 
 
@@ -335,7 +335,7 @@ def _version(server: Path) -> str:
 
 
 def _unpacked() -> RedisServer:
-    """One caller at a time: the others find what it unpacked. Raises PackageError."""
+    """Redis from an unpacked package. One caller at a time unpacks it; others find it. Raises PackageError."""
     parent = cache_directory() / "redis"
     try:
         parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from fakeredis import TcpFakeServer
 
 
 def serve(configuration: Path) -> None:
-    """Until SIGTERM, as `redis-server FILE`."""
+    """Serve until SIGTERM, as `redis-server FILE` does."""
     words = (line.split(maxsplit=1) for line in configuration.read_text().splitlines() if line.strip())
     settings = dict(words)
     server = TcpFakeServer((settings["bind"], int(settings["port"])))
@@ -30,7 +30,7 @@ def serve(configuration: Path) -> None:
 
 
 def ping(host: str, port: int) -> bool:
-    """As `redis-cli ping`, with the password from the environment."""
+    """Ping as `redis-cli ping`, with the password from the environment."""
     client = redis.Redis(host=host, port=port, password=os.environ.get("REDISCLI_AUTH"), socket_timeout=5)
     try:
         return bool(client.ping())

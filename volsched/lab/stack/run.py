@@ -84,7 +84,7 @@ def supervise(
             supervisor.stop()
             woken.set()
 
-        # Under `nohup` a closed terminal is no reason to end.
+        # Under `nohup` a closed terminal must not end it.
         heard = [it for it in ENDING if it != signal.SIGHUP or signal.getsignal(it) != signal.SIG_IGN]
         before = {number: signal.signal(number, ask) for number in heard}
         try:
@@ -100,7 +100,7 @@ def supervise(
 def _repeat(
     supervisor: Supervisor, merger: Merger, woken: threading.Event, changed: Callable[[Supervisor], None]
 ) -> None:
-    """Until it has stopped. A full disk delays it, but must not end it: its services continue."""
+    """Step the supervisor until it has stopped. A full disk delays it, but must not end it: services continue."""
     refused = ""
     while not supervisor.stopped:
         now = system_clock()

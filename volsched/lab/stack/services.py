@@ -22,7 +22,7 @@ from volsched.log.service_roles import SERVICES, role_of
 # (`tests/stack/test_compose.py` does).
 
 NUMBER, COUNT, INSTANCE = "{number}", "{count}", "{instance}"
-"""In an environment: the number of this instance of its service, their count, and its name."""
+"""Placeholders in an environment: the number of the instance, the count of instances, the instance's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Health:
     start_interval: float = 0.25
     """The interval until it was healthy once."""
     timeout: float = 60.0
-    """Of the command as a whole. It limits the service's time itself; starting it takes long on a busy machine."""
+    """Limit of the whole command. It limits the service's answer itself; starting it is slow on a busy machine."""
     retries: int = 3
     """So many failures in a row make a healthy service unhealthy."""
 
@@ -67,7 +67,7 @@ class Definition:
     urls: dict[str, str] = field(default_factory=dict)
     """The addresses of the services, for users; without passwords."""
     redis: str = ""
-    """Which Redis it is, its version, and its origin."""
+    """The implementation of Redis, its version, and its origin."""
     imitation: bool = False
     """Whether it is not a real Redis."""
 
@@ -177,7 +177,7 @@ FILES_OF = {
     "prometheus": ("ca.crt", "prometheus.crt", "prometheus.key"),
     "grafana": ("grafana_password",),
 }
-"""What each service of docker-compose.yml gets, and nothing else."""
+"""The files that each service of docker-compose.yml gets, and no others."""
 READABLE = 0o444
 """Each container reads its own volume, as another user; no other container mounts it."""
 
@@ -248,7 +248,7 @@ def make_compose_secrets(directory: Path, *, port: int = 8700) -> None:
 
 
 def distribute_secrets(directory: Path, services: Path) -> None:
-    """Copy to `services/NAME` what the service of that name gets, for each existing directory."""
+    """Copy the files of each service to `services/NAME`, for each existing directory."""
     for service, names in FILES_OF.items():
         if not (services / service).is_dir():
             continue

@@ -91,7 +91,7 @@ def resident_bytes(identity: Identity) -> int | None:
 
 
 def processor_seconds(identity: Identity) -> float:
-    """Spent by the process and its descendants, with those that they have waited for; 0 when it is gone."""
+    """Processor time of the process and its descendants, also those they have waited for; 0 when it is gone."""
     process = process_of(identity)
     if process is None:
         return 0
@@ -108,7 +108,7 @@ def processor_seconds(identity: Identity) -> float:
 
 class Condition(StrEnum):
     WAITING = "waiting"
-    """For others to be healthy first."""
+    """It waits for others to be healthy first."""
     STARTING = "starting"
     """It runs, and has not been healthy yet."""
     HEALTHY = "healthy"
@@ -135,7 +135,7 @@ class ServiceState:
     process: Identity | None = None
     restarts: int = 0
     exit_code: int | None = None
-    """Of its last ended process; negative: the signal that ended it."""
+    """Exit code of its last ended process; negative: the signal that ended it."""
     health: str = ""
     """The last failure message of the health check."""
 

@@ -1,4 +1,4 @@
-"""The supervisor: starts processes in order, restarts and stops them; ends what a dead supervisor left."""
+"""The supervisor: starts processes in order, restarts and stops them; ends leftovers of a dead supervisor."""
 
 import os
 import pwd
@@ -203,7 +203,7 @@ class Instance:
             self._check = None
 
     def _spawn(self, command: tuple[str, ...], output: IO[bytes]) -> "subprocess.Popen[bytes]":
-        """In its own session: a Ctrl-C at the terminal is for the supervisor, which ends all in order."""
+        """Start it in its own session: Ctrl-C at the terminal is for the supervisor, which ends all in order."""
         return subprocess.Popen(
             command,
             env=self._environment,
@@ -351,11 +351,11 @@ class Supervisor:
         return self._definition
 
 
-# What a dead supervisor has left running, and how it is cleaned up before anything is started again.
+# Leftovers of a dead supervisor: found and ended before anything is started again.
 
 LOOK_SECONDS = 0.05
 GRACE_SECONDS = 10.0
-"""For processes of an unknown service."""
+"""The grace period for processes of an unknown service."""
 
 
 def leftovers(directory: Path) -> dict[Identity, str]:
@@ -371,7 +371,7 @@ def leftovers(directory: Path) -> dict[Identity, str]:
 
 
 def clean(directory: Path, definition: Definition | None) -> list[tuple[int, str]]:
-    """End what was left, the users of a service before it; pid and service of each ended process."""
+    """End the leftovers, the clients of a service before it; pid and service of each ended process."""
     left = leftovers(directory)
     order = [it.name for it in in_order(definition.services)] if definition else []
     services = definition.by_name() if definition else {}
