@@ -376,14 +376,18 @@ def test_a_deleted_pod_is_nowhere() -> None:
     assert set(queue.counts().values()) == {0}
 
 
-def test_a_pod_that_is_put_off_goes_at_once_when_a_hint_says_so() -> None:
-    queue = Queue()
-    queue.offer(named("a"), 0)
-    assert taken(queue, 0) == ["a"]
-    queue.put_off(named("a").key, BINDING, NOTHING, 0)
+@pytest.mark.parametrize("rejections", [0, 4])
+def test_a_pod_that_is_put_off_goes_at_once_when_a_hint_says_so(rejections: int) -> None:
+    queue, now = Queue(), 0
+    queue.offer(named("a"), now)
+    for _ in range(rejections):
+        rejected(queue, "a", now)
+        now += QueueWaits().unschedulable
+    assert taken(queue, now) == ["a"]
+    queue.put_off(named("a").key, BINDING, NOTHING, now)
     assert (queue.pool_of(named("a").key), queue.next_due()) == (Pool.UNSCHEDULABLE, None)
-    queue.happened([NEW_VOLUME], NOTHING, 1)
-    assert taken(queue, 1) == ["a"], "it was not refused, so it has no back-off"
-    queue.happened([NEW_VOLUME], NOTHING, 1)
-    queue.put_off(named("a").key, BINDING, NOTHING, 1)
-    assert taken(queue, 1) == ["a"], "what it waits for came while it was decided"
+    queue.happened([NEW_VOLUME], NOTHING, now + 1)
+    assert taken(queue, now + 1) == ["a"], "there was a node for it, so it has no back-off"
+    queue.happened([NEW_VOLUME], NOTHING, now + 1)
+    queue.put_off(named("a").key, BINDING, NOTHING, now + 1)
+    assert taken(queue, now + 1) == ["a"], "what it waits for came while it was decided"

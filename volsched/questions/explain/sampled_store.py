@@ -171,7 +171,7 @@ def _sizes(claims: Iterable[Claim]) -> list[int]:
 
 
 def _load(connection: Connection, sight: Sight, keys: Iterable[str]) -> None:
-    """Read these volumes with their claims into the index, except those laid over the store and those read before."""
+    """Read these volumes with their claims into the index, except those laid over the store or read before."""
     assert sight.picture is not None
     known = sight.picture.world.states
     keys = [key for key in keys if f"volume/{key}" not in known]

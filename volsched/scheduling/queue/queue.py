@@ -168,7 +168,8 @@ class Queue:
         hints like a rejected pod; as it was not rejected, it is active at once when a hint says yes."""
         entry = self._landed(key)
         if entry is not None:
-            entry.errors, entry.late, entry.since, entry.rejectors = 0, 0, now, waits_for
+            entry.rejections, entry.errors, entry.late = 0, 0, 0
+            entry.rejectors, entry.since = waits_for, now
             self._set_aside(entry, snapshot, now)
         self._clear_recorded()
 
