@@ -203,7 +203,7 @@ def test_a_full_disk_leaves_no_file(sqlite: Database, tmp_path: Path, name: str)
     url, out = str(sqlite.engine.url), tmp_path / "elsewhere"
     out.mkdir()
     ran = subprocess.run(
-        [sys.executable, "-c", script, url, str(out / name)],
+        [sys.executable, "-B", "-c", script, url, str(out / name)],
         cwd=ROOT,
         capture_output=True,
         text=True,

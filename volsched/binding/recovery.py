@@ -152,7 +152,7 @@ def _examine(database: Database, binding: str, dry_run: bool, owner: str, now: i
         binding=binding, pod=plan["pod"], node=plan["node"], phase=state.state, outcome=Recovered.RESUMED
     )
     if not isinstance(folded, BindingState) or (folded.state, folded.legs) != (state.state, state.legs):
-        detail = "its row is not what its events say; run: volsched rebuild"
+        detail = "its row differs from its events; run: volsched rebuild"
         return replace(recovered, outcome=Recovered.NEEDS_HUMAN, detail=detail)
     lost = tuple(_again(effect, state, key in done) for key, effect in needed.items() if key not in queued)
 

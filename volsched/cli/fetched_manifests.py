@@ -50,7 +50,7 @@ def kustomize_output(directory: str) -> bytes:
 
 def _last_error(errors: str) -> str:
     """The last line of the builder's errors, without the prefix of kubectl's log."""
-    last = (errors.strip().splitlines() or ["it says nothing"])[-1].removeprefix("error: ").removeprefix("Error: ")
+    last = (errors.strip().splitlines() or ["no error output"])[-1].removeprefix("error: ").removeprefix("Error: ")
     logged = _LOGGED.search(last)
     if logged is None:
         return last

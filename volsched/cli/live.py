@@ -78,7 +78,7 @@ def live_store(choice: ServerChoice, *, keeps_all: bool = False) -> Iterator["Da
             if observer.mirror.is_listed:
                 break
         else:
-            fail(Exit.FAILURE, f"{identity.url} changes faster than it is listed; ask again, or observe it")
+            fail(Exit.FAILURE, f"{identity.url} changes faster than it is listed; retry, or observe it")
         yield database
 
 

@@ -57,7 +57,7 @@ class PvController:
                 SELECTED_NODE in marks and STORAGE_PROVISIONER not in marks and not claim["spec"].get("volumeName")
             )
             named = provisioners.get(claim["spec"].get("storageClassName", ""), NO_PROVISIONER)
-            if wants and STORAGE_PROVISIONER not in marks and named != NO_PROVISIONER:
+            if wants and named != NO_PROVISIONER:
                 done += self._order(name, named) == 200
         return done
 

@@ -69,7 +69,7 @@ def test_a_token_whose_row_is_not_what_the_log_says_lets_nobody_in(
         told = get(api, f"Bearer {tokens[name]}")
         assert (told.status_code, told.json()["message"]) == (401, "Unauthorized"), name
     assert get(api, f"Bearer {tokens['right']}").status_code == 200
-    assert 'token "viewer" is refused: its row is not what the log says (roles: expected' in caplog.text
+    assert 'token "viewer" is refused: its row differs from the log (roles: expected' in caplog.text
     assert 'token "nobody" is refused' in caplog.text
     metrics = api.with_certificate("ada", Role.ADMIN).get("/metrics").text
     assert "volsched_tokens_contradicted 3.0" in metrics

@@ -189,7 +189,7 @@ class Tokens:
         if checked is not None:
             if checked.contradiction is not None:
                 _log.error(
-                    'token "%s" is refused: its row is not what the log says (%s); run: volsched verify, and if '
+                    'token "%s" is refused: its row differs from the log (%s); run: volsched verify, and if '
                     "the token is still wanted: volsched token revoke, volsched token create",
                     checked.token.name,
                     checked.contradiction,

@@ -208,9 +208,7 @@ class ExtenderDecider:
                 return Underway(planned.plan.binding, planned.plan.deadline)
             finally:
                 self.picture.wake_up()
-        raise BindError(
-            f'pod "{assignment.pod}": the world changed {TRIES} times while it was bound; bind it again'
-        )
+        raise BindError(f'pod "{assignment.pod}": the store changed {TRIES} times during its binding; retry')
 
     def progress(self, assignment: Assignment, binding: str, *, now: int) -> ExtenderPlacement | Underway:
         """The progress of a planned binding; BindError where it has failed."""

@@ -292,7 +292,7 @@ def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
         fail(Exit.USAGE, f"{path} cannot be read: {error.strerror}; check the path and its permissions")
     except (yaml.YAMLError, UnicodeDecodeError):
         # The content is not printed: it has secrets.
-        fail(Exit.USAGE, f"{path} is no kubeconfig; write one with: volsched kubeconfig --out {path}")
+        fail(Exit.USAGE, f"{path} is not a kubeconfig; write one with: volsched kubeconfig --out {path}")
     try:
         chosen = _entry(document, "contexts", context or document["current-context"])
         if context is not None and not chosen:

@@ -130,7 +130,7 @@ class DrillReport:
         return rows + list(self.facts.items())
 
     def as_json(self) -> dict[str, Any]:
-        shown = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "asked"}
+        shown = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "checked_invariants"}
         times = {
             "p50": self.percentile(0.5),
             "p99": self.percentile(0.99),
@@ -169,7 +169,7 @@ def read_saved(path: Path) -> tuple[DrillReport, DrillTimeline | None]:
         times = given.pop("recovery_ms")["each"]
         timeline = given.pop("timeline", None)
         known = {it.name: given[it.name] for it in fields(DrillReport) if it.name in given}
-        report = _REPORT.validate_python({**known, "asked": invariants, "recovery_ms": times})
+        report = _REPORT.validate_python({**known, "checked_invariants": invariants, "recovery_ms": times})
         return report, None if timeline is None else TIMELINE.validate_python(timeline)
     except OSError as error:
         raise SavedError(f"{path}: it cannot be read: {error.strerror}") from None

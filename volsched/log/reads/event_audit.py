@@ -180,7 +180,7 @@ def consequences(connection: Connection, positions: Collection[int], *, limit: i
 def binding_page(
     connection: Connection, binding: str, within: Window, *, after: int = 0, limit: int
 ) -> list[Event]:
-    """Everything that was done for a binding, over all streams, in a window and after a position."""
+    """All events of a binding, over all streams, in a window and after a position."""
     start = max(after, within.first - 1)
     query = select(_events).where(
         _events.c.binding == binding, _events.c.position > start, _events.c.position <= within.last

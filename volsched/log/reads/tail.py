@@ -82,7 +82,7 @@ def read_stream(
 
 
 def events_of_binding(connection: Connection, binding: str) -> list[Event]:
-    """Everything that was done for a binding, over all streams."""
+    """All events of a binding, over all streams."""
     return _read(connection, select(_events).where(_events.c.binding == binding))
 
 

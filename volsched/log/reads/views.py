@@ -51,7 +51,7 @@ class StoreView(Protocol):
         ...
 
     def steps_of(self, binding: str) -> list[Event]:
-        """Everything that was done for a binding, over all streams."""
+        """All events of a binding, over all streams."""
         ...
 
 

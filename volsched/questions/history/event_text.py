@@ -145,7 +145,7 @@ _WORDS_OF_TYPE: Mapping[str, Callable[[Data], str]] = {
         f"the cluster was restored from a backup: version {data['before']} became {data['after']}"
     ),
     "MirrorDrift": lambda data: (
-        f"{data['kind']} was not what the cluster had: {len(data['missing'])} missing, "
+        f"{data['kind']} differed from the cluster: {len(data['missing'])} missing, "
         f"{len(data['left_over'])} left over, {len(data['stale'])} stale"
     ),
 }
