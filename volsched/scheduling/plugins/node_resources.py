@@ -48,9 +48,17 @@ def _summed(pod: Pod, unsaid: Units) -> dict[str, int]:
     total: dict[str, int] = {}
     for container in pod.containers:
         _add(total, _requests(container, unsaid))
+    if pod.init_containers:
+        _add_init_containers(total, pod.init_containers, unsaid)
+    if pod.overhead:
+        _add(total, {name: amount.nano for name, amount in pod.overhead.items()})
+    return {name: _units(name, nano) for name, nano in total.items()}
+
+
+def _add_init_containers(total: dict[str, int], containers: Iterable[Container], unsaid: Units) -> None:
     beside: dict[str, int] = {}
     starting: dict[str, int] = {}
-    for container in pod.init_containers:
+    for container in containers:
         requests = _requests(container, unsaid)
         if container.restart_policy == "Always":
             _add(total, requests)
@@ -61,11 +69,11 @@ def _summed(pod: Pod, unsaid: Units) -> dict[str, int]:
             _add(together, beside)
             _raise(starting, together)
     _raise(total, starting)
-    _add(total, {name: amount.nano for name, amount in pod.overhead.items()})
-    return {name: _units(name, nano) for name, nano in total.items()}
 
 
-def _requests(container: Container, unsaid: Units) -> dict[str, int]:
+def _requests(container: Container, unsaid: Units) -> Units:
+    if not container.requests:
+        return unsaid
     return {**unsaid, **{name: amount.nano for name, amount in container.requests.items()}}
 
 
