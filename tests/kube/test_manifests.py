@@ -313,3 +313,17 @@ def test_long_and_unprintable_values_are_shortened_to_one_line() -> None:
 def test_thousands_of_defects_are_reported_in_reasonable_time() -> None:
     for labels in ({f"k{n}": n for n in range(5000)}, {f"-{n}": "x" for n in range(5000)}):
         assert len(problems(changed(sample("Node"), "metadata/labels", labels))) == 5000
+
+
+def test_volumes_of_one_place_share_the_value_of_their_affinity() -> None:
+    """A node has very many volumes: each with a value of its own would cost their reader time and memory."""
+    first, second = (KINDS["PersistentVolume"].read(sample("PersistentVolume", name=name)) for name in "ab")
+    assert isinstance(first, Volume)
+    assert isinstance(second, Volume)
+    assert first.node_affinity is not None
+    assert first.node_affinity is second.node_affinity
+    values = "spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values"
+    assert problems(changed(sample("PersistentVolume"), values, [True])) == [
+        "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]: true must be a string, not a "
+        "boolean; put it in quotes"
+    ]

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+import orjson
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from volsched.kube.meta import BETA_STORAGE_CLASS, Amount, Flag, Metadata, ObjectReference, Whole, at
 from volsched.kube.quantity import ZERO, Quantity
@@ -83,6 +85,35 @@ class VolumeNodeAffinity:
     required: NodeSelector | None = None
 
 
+SHARED_AFFINITIES = 20_000
+"""How many are kept: a cluster has one for each node or zone, and very many volumes of each."""
+
+
+def _shared_affinity(raw: Any) -> Any:
+    """The value that volumes with an equal affinity share; `raw` itself where it cannot be read."""
+    if not isinstance(raw, dict):
+        return raw
+    try:
+        return _affinity_of(orjson.dumps(raw, option=orjson.OPT_PASSTHROUGH_DATETIME))
+    except (ValidationError, TypeError):
+        # Read once more as a part of its volume, whose errors name the place.
+        return raw
+
+
+@lru_cache(maxsize=SHARED_AFFINITIES)
+def _affinity_of(text: bytes) -> VolumeNodeAffinity:
+    return _affinity_reader().validate_python(orjson.loads(text))
+
+
+@cache
+def _affinity_reader() -> TypeAdapter[VolumeNodeAffinity]:
+    """Built on first use: commands that read no volume do not wait for it."""
+    return TypeAdapter(VolumeNodeAffinity)
+
+
+AffinityIn = BeforeValidator(_shared_affinity)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """A PersistentVolume."""
@@ -95,7 +126,7 @@ class Volume:
     volume_mode: Annotated[str | None, at("spec", "volumeMode")] = None
     attributes_class: Annotated[str | None, at("spec", "volumeAttributesClassName")] = None
     claim_ref: Annotated[ObjectReference | None, at("spec", "claimRef")] = None
-    node_affinity: Annotated[VolumeNodeAffinity | None, at("spec", "nodeAffinity")] = None
+    node_affinity: Annotated[VolumeNodeAffinity | None, at("spec", "nodeAffinity"), AffinityIn] = None
     source: Annotated[VolumeSource | None, at("spec"), SourceIn] = None
     phase: Annotated[str, at("status", "phase")] = ""
 
