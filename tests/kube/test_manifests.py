@@ -324,6 +324,6 @@ def test_volumes_of_one_place_share_the_value_of_their_affinity() -> None:
     assert first.node_affinity is second.node_affinity
     values = "spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values"
     assert problems(changed(sample("PersistentVolume"), values, [True])) == [
-        "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]: true must be a string, not a "
-        "boolean; put it in quotes"
+        "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]: true must be a string, "
+        "not a boolean; put it in quotes"
     ]

@@ -26,6 +26,7 @@ from volsched.questions.explain.explain import explain_pod, redacted
 from volsched.questions.explain.planned_pods import planned_objects, planning_set, set_among, stored_set
 from volsched.questions.explain.remedies import failure_remedies
 from volsched.questions.explain.stored_decisions import attempts_at, last_attempt, repeated_failures
+from volsched.questions.explain.survey import WHOLE_STORE, StoreSample
 from volsched.questions.history.moments import position_of, view_in
 from volsched.questions.refusals import QuestionError, UnknownError
 from volsched.questions.simulate.changes import index_of, lay_over
@@ -59,8 +60,7 @@ class Sight:
     picture: Picture | None = None
     objects: Sequence[Object] = ()
     """The objects laid over the store, or, without a store, all objects."""
-    left_out: int = 0
-    """Number of volumes of the store that were not read; those in the index represent them."""
+    sample: StoreSample = WHOLE_STORE
 
     @property
     def label(self) -> str:
@@ -161,7 +161,7 @@ def pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> di
         avoid=avoid,
         demerits=demerits,
         binding=None if sight.picture is None else sight.picture.planned.get(pod.key),
-        left_out=sight.left_out,
+        sample=sight.sample,
     )
     # The decision counts the pod's assumption; but only its own manifest shows whether it has a node.
     if failures is not None and not _has_node(states, pod.key):

@@ -8,7 +8,14 @@ from typing import Any
 from volsched.kube.meta import OUR_SCHEDULERS
 from volsched.kube.workloads import Pod
 from volsched.questions.explain.remedies import Remedy, find_remedies
-from volsched.questions.explain.survey import PER_REASON, NodeSurroundings, RefusalGroup, survey
+from volsched.questions.explain.survey import (
+    PER_REASON,
+    WHOLE_STORE,
+    NodeSurroundings,
+    RefusalGroup,
+    StoreSample,
+    survey,
+)
 from volsched.questions.simulate.changes import Changes, objects_of
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Verdict
@@ -37,16 +44,16 @@ def explain_pod(
     avoid: frozenset[str] = frozenset(),
     demerits: Demerits = NO_DEMERITS,
     binding: str | None = None,
-    left_out: int = 0,
+    sample: StoreSample = WHOLE_STORE,
 ) -> dict[str, Any]:
     """The decision about the pod as it would be made now, and, if no node fits, the remedies.
 
     A pod with a node is decided as if it had none. `only`: decide about one node alone; `avoid`: nodes that
     recently rejected the pod; `demerits` count against nodes where its bindings failed; `binding`: its binding in
-    flight; `left_out`: number of volumes that were not read.
+    flight.
     """
     unplaced = replace(pod, node_name="")
-    surroundings = NodeSurroundings(index.snapshot, unplaced, index.profile, avoid, demerits, left_out)
+    surroundings = NodeSurroundings(index.snapshot, unplaced, index.profile, avoid, demerits, sample)
     result = survey(index, unplaced, surroundings, only=only)
     remedies = [] if result.fits else find_remedies(index, surroundings, result, only=only)
     answer = {

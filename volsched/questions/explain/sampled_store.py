@@ -17,15 +17,16 @@ from volsched.kube.manifest import reaches
 from volsched.kube.object_values import Object
 from volsched.kube.quantity import INT64_MAX
 from volsched.kube.storage import Claim, Volume, VolumeAttachment
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.workloads import Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
+from volsched.log.garbage_pause import collector_resting
 from volsched.log.reads.lookups import count_of
 from volsched.log.reads.tail import read_head, state_as_of
 from volsched.log.reads.volume_outlines import free_volumes, load_but_outlined, load_volumes, settled_volumes
 from volsched.questions.explain.explain import stuck_claims
 from volsched.questions.explain.remedies import first_nodes
-from volsched.questions.explain.survey import NodeSurroundings, is_small, sampled_nodes
+from volsched.questions.explain.survey import NodeSurroundings, StoreSample, is_small, sampled_nodes
 from volsched.questions.explain.volume_sample import for_decision, for_remedies, nearest_anywhere
 from volsched.questions.simulate.changes import lay_over
 from volsched.questions.source import (
@@ -57,7 +58,7 @@ def explanation_from_sample(
     namespaces: frozenset[str] | None = None,
 ) -> dict[str, Any] | None:
     """The same answer as `explanation` of the whole store; None if the store is small enough to read whole."""
-    with database.read() as connection:
+    with database.read() as connection, collector_resting():
         volumes = count_of(connection, "volume")
         if volumes < MANY_VOLUMES or is_small(nodes=count_of(connection, "node"), on_each=volumes):
             return None
@@ -65,11 +66,11 @@ def explanation_from_sample(
         sight = _sight_without_volumes(connection, database, objects, profile, claims)
         workload = add_planned_pod(sight, key)
         pod = pod_in(sight, key, namespaces)
-        if not _fits(connection, sight, pod, node, now):
-            _load_what_may_be_named(connection, sight, pod, node, claims)
+        fits = _fits(connection, sight, pod, node, now)
+        nodes = None if fits else _load_what_may_be_named(connection, sight, pod, node, claims)
     assert sight.picture is not None
     read = sum(1 for stream in sight.picture.world.states if stream.startswith("volume/"))
-    answer = pod_explanation(replace(sight, left_out=volumes - read), pod, node=node, now=now)
+    answer = pod_explanation(replace(sight, sample=StoreSample(volumes - read, nodes)), pod, node=node, now=now)
     return for_caller(sight, answer, workload, namespaces)
 
 
@@ -128,30 +129,27 @@ def _fits(connection: Connection, sight: Sight, pod: Pod, node: str | None, now:
 
 def _load_what_may_be_named(
     connection: Connection, sight: Sight, pod: Pod, node: str | None, claims: set[str] | None
-) -> None:
+) -> Sequence[str] | None:
+    """Returns the sampled nodes; None if a node is asked about."""
     free = free_volumes(connection)
     settled = [] if claims is None else settled_volumes(connection, but_of=claims)
     # A remedy may recreate a claim that is bound.
     sizes = _sizes(_surroundings(sight, pod).claims())
     for outlines in (free, settled):
         _load(connection, sight, nearest_anywhere(outlines, sizes=sizes))
-    judged = _reach(sight, _judged_nodes(sight, pod, node))
+    unplaced = replace(pod, node_name="")
+    sampled = None if node is not None else sampled_nodes(sight.index, unplaced, _surroundings(sight, unplaced))
+    asked = first_nodes(sight.index) if node is None else [node]
+    judged = _reach(sight, dict.fromkeys([pod.node_name, *asked, *(sampled or ())]))
     _load(connection, sight, for_remedies(free, sizes=sizes, judged=judged, others=len(sizes)))
     _load(connection, sight, for_remedies(settled, sizes=sizes, judged=judged))
+    return sampled
 
 
-def _judged_nodes(sight: Sight, pod: Pod, node: str | None) -> list[Node]:
-    """The nodes whose reasons an explanation may give; which they are depends on the nearest volumes of all."""
-    unplaced, nodes = replace(pod, node_name=""), sight.index.snapshot.nodes
-    names = [pod.node_name, *first_nodes(sight.index)] if node is None else [pod.node_name, node]
-    if node is None:
-        names += sampled_nodes(sight.index, unplaced, _surroundings(sight, unplaced))
-    return [nodes[name] for name in dict.fromkeys(names) if name in nodes]
-
-
-def _reach(sight: Sight, nodes: Sequence[Node]) -> Callable[[str | None], bool]:
+def _reach(sight: Sight, names: Iterable[str]) -> Callable[[str | None], bool]:
     """Whether one of the nodes reaches volumes of an affinity."""
-    match_fields = sight.index.profile.enforce_match_fields
+    match_fields, known = sight.index.profile.enforce_match_fields, sight.index.snapshot.nodes
+    nodes = [known[name] for name in names if name in known]
 
     def within(affinity: str | None) -> bool:
         spec = {} if affinity is None else {"nodeAffinity": orjson.loads(affinity)}

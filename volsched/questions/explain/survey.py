@@ -100,6 +100,19 @@ def _has_terms(pod: Pod) -> bool:
     return pod.pod_affinity != NO_TERMS or pod.pod_anti_affinity != NO_TERMS
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSample:
+    """What was read of a large store."""
+
+    left_out: int = 0
+    """Number of volumes that were not read; others represent them."""
+    nodes: Sequence[str] | None = None
+    """The nodes of `sampled_nodes`, if they are known: the volumes within their reach were read."""
+
+
+WHOLE_STORE = StoreSample()
+
+
 @dataclass(slots=True)
 class NodeSurroundings:
     """A snapshot of effective objects, and the part of it that matters on one node or another."""
@@ -109,8 +122,7 @@ class NodeSurroundings:
     profile: Profile
     avoid: frozenset[str] = frozenset()
     demerits: Demerits = NO_DEMERITS
-    left_out: int = 0
-    """Number of volumes that were not read; others in the snapshot represent them."""
+    sample: StoreSample = WHOLE_STORE
     _pod_places: _PodPlaces | None = None
     _groups: list[list[Volume]] | None = None
     """Groups of volumes reached from the same nodes. Computed on first use: a pod that fits needs no groups."""
@@ -280,7 +292,7 @@ def survey(index: Index, pod: Pod, surroundings: NodeSurroundings, *, only: str 
     if only is not None:
         result = surroundings.judge(only)
         return Survey(attempt=result, verdicts=result.verdicts)
-    volumes = len(snapshot.stored_volumes) + surroundings.left_out
+    volumes = len(snapshot.stored_volumes) + surroundings.sample.left_out
     if is_small(nodes=len(snapshot.nodes), on_each=volumes + len(snapshot.capacities) + len(snapshot.pods)):
         profile = replace(index.profile, explains=True)
         result = attempt(snapshot, pod, profile=profile, avoid=avoid, demerits=surroundings.demerits)
@@ -288,7 +300,10 @@ def survey(index: Index, pod: Pod, surroundings: NodeSurroundings, *, only: str 
     result = index.decide(pod, avoid=avoid, demerits=surroundings.demerits)
     if result.chosen is not None or not result.refused:
         return Survey(attempt=result)
-    judged = (surroundings.judge(name).verdicts for name in sampled_nodes(index, pod, surroundings))
+    names = surroundings.sample.nodes
+    if names is None:
+        names = sampled_nodes(index, pod, surroundings)
+    judged = (surroundings.judge(name).verdicts for name in names)
     return Survey(attempt=result, verdicts=tuple(verdict for verdicts in judged for verdict in verdicts))
 
 
@@ -318,7 +333,7 @@ def _roomiest(surroundings: NodeSurroundings, claim: Claim) -> Node | None:
     return next((it for _, it in sorted(snapshot.nodes.items()) if covers(roomiest, it)), None)
 
 
-def sampled_nodes(index: Index, pod: Pod, surroundings: NodeSurroundings) -> Iterable[str]:
+def sampled_nodes(index: Index, pod: Pod, surroundings: NodeSurroundings) -> Sequence[str]:
     """Some nodes of each kind: refused for the same reason before volumes are looked at, or for their volumes."""
     ready, _ = prepare(index.profile.before_volumes, index.snapshot, pod)
     kinds: dict[Status | None, list[str]] = {}
@@ -330,4 +345,4 @@ def sampled_nodes(index: Index, pod: Pod, surroundings: NodeSurroundings) -> Ite
     names = [*near_nodes(surroundings), *by_volumes[::step][:SAMPLED]]
     for others in kinds.values():
         names += others[:PER_REASON]
-    return dict.fromkeys(names)
+    return list(dict.fromkeys(names))
