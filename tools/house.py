@@ -10,6 +10,7 @@ import ast
 import os
 import re
 import sys
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -44,6 +45,7 @@ BOUND = re.compile(
     rf"^\s*for [^\n]*\b({_ANY})\b[^\n]* in |\b({_ANY})(, [\w, ]+)? :?= |\b({_ANY}): | as ({_ANY})\b", re.M
 )
 """Text that may bind a pronoun; files without it need no syntax tree."""
+PRONOUN = re.compile(rf"^(?!\s*#).*\b({_ANY})\b")
 ONE_LINER = 3
 """Lines over which a local variable may be called by a pronoun."""
 NAMED = ("kube", "log", "objects", "scheduling", "binding", "pv_controller", "provisioning", "node_agent",
@@ -102,8 +104,12 @@ def pronouns() -> Iterator[str]:
     for path, text in modules(*(f"volsched/{room}" for room in NAMED), "workers"):
         if not BOUND.search(text):
             continue
+        lines = [number for number, line in enumerate(text.splitlines(), 1) if PRONOUN.search(line)]
         for function in ast.walk(ast.parse(text)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                within = lines[bisect_left(lines, function.lineno) : bisect_right(lines, function.end_lineno or 0)]
+                if not within or within[-1] - within[0] < ONE_LINER:
+                    continue
                 for name, first, last in _pronouns_of(function):
                     if last - first >= ONE_LINER:
                         length = last - first + 1
