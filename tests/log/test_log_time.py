@@ -10,14 +10,17 @@ from tests.support.log_reads import log
 from tests.support.store_samples import NOW, create_volume, must
 from volsched.log.base import read_base
 from volsched.log.batch import CARRIED_US
+from volsched.log.commit_listeners import Commit, LeaseChange
 from volsched.log.database import Database
+from volsched.log.events.envelope import Redact
 from volsched.log.integrity.replay import fold_log
 from volsched.log.integrity.verify import verify
 from volsched.log.leases import acquire, current, free
 from volsched.log.reads.event_audit import position_since, window
 from volsched.log.reads.tail import last_until, position_at, read_head
 from volsched.log.retention.archive import archive
-from volsched.log.retention.redaction import SETTLED_AFTER_US, closed_until
+from volsched.log.retention.redaction import SETTLED_AFTER_US, closed_until, redact
+from volsched.log.tokens import StoredToken, issue, revoke
 
 pytestmark = extended
 
@@ -52,6 +55,36 @@ def test_whoever_takes_a_lease_sets_it_right_where_nobody_else_writes(database: 
     assert acquire(database, name="controller", holder="next", now=NOW + SECOND, ttl=SECOND) is not None
     assert len(log(database)) == 2
     assert verify(database).findings == []
+
+
+def test_what_is_appended_beside_commands_is_reported_too(database: Database) -> None:
+    """Log lines and counters follow the commits of their process: leases, tokens and redactions write too."""
+    reported: list[str] = []
+
+    class Ears:
+        def committed(self, commit: Commit) -> None:
+            reported.extend(event.type for event in commit.events)
+
+        def lease_changed(self, change: LeaseChange) -> None:
+            pass
+
+    must(database, create_volume("a", actor="cli/apply/alice"), now=AHEAD)
+    database.listeners.append(Ears())
+    assert acquire(database, name="controller", holder="next", now=NOW, ttl=SECOND) is not None
+    assert free(database, "controller", actor="cli/leases/alice", now=NOW) is not None
+    token = StoredToken(
+        name="ci",
+        id="t",
+        hash=b"h",
+        roles=("viewer",),
+        namespaces=None,
+        issued_at=NOW,
+        issued_by="cli/token/alice",
+    )
+    issue(database, token)
+    assert revoke(database, "ci", actor="cli/token/alice", now=NOW)
+    redact(database, until=1, what={Redact.ACTORS}, actor="cli/retention/alice", now=AHEAD + HOUR)
+    assert reported == ["ClockCorrected", "LeaseFreed", "TokenIssued", "TokenRevoked", "EventsRedacted"]
 
 
 def test_a_little_ahead_is_carried_on(database: Database) -> None:

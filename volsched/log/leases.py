@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, insert, select, updat
 from sqlalchemy.exc import IntegrityError
 
 from volsched.log import tables
-from volsched.log.batch import CARRIED_US, begin_batch, load, lock_head, stage
+from volsched.log.batch import begin_batch, load, lock_head, stage
 from volsched.log.commands import LeaseProof
 from volsched.log.commit_listeners import LeaseChange
 from volsched.log.database import Database
@@ -18,7 +18,7 @@ from volsched.log.events.fold import LeaseState, ObjectState
 from volsched.log.events.streams import LEASE
 from volsched.log.reads.tail import NEVER_REACHED, state_as_of
 from volsched.log.sessions import LeaseTerm, Over
-from volsched.log.transaction import write
+from volsched.log.transaction import report, write
 
 # The epoch provides safety; time provides only liveness. A command under a lease carries its epoch
 # (`Command.lease`), which the transaction compares under the head lock; every change of holder raises it.
@@ -102,10 +102,12 @@ def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -
             return None
         else:
             lease = _write(connection, replace(ours, epoch=previous.epoch + 1))
-        if head.at > now + CARRIED_US:
-            # The holder whose clock was ahead is gone. When idle, the log may get no other write for hours, and
-            # servers are not ready while its time is ahead.
-            write(database, connection, begin_batch(database, connection, head, now=now, actor=holder))
+        # It corrects the log's time if a clock was ahead. When idle, the log may get no other write for hours, and
+        # servers are not ready while its time is ahead.
+        batch = begin_batch(database, connection, head, now=now, actor=holder)
+        write(database, connection, batch)
+    if batch.events:
+        report(database, batch)
     _notify_listeners(database, lease, taken=True, from_holder="" if previous is None else previous.holder)
     return lease
 
@@ -154,6 +156,7 @@ def free(database: Database, name: str, *, actor: str, now: int, reason: str | N
         batch.take(*stage(batch, actor, [told], None), ())
         write(database, connection, batch)
         _give_up(connection, lease)
+    report(database, batch)
     return lease
 
 

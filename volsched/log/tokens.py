@@ -22,7 +22,7 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import State, TokenState
 from volsched.log.events.streams import TOKEN
 from volsched.log.reads.tail import fold_event
-from volsched.log.transaction import write
+from volsched.log.transaction import report, write
 
 _tokens, _events = tables.tokens, tables.events
 _OF_ID = select(_tokens).where(_tokens.c.id == bindparam("id"))
@@ -76,6 +76,7 @@ def issue(database: Database, token: StoredToken, *, reason: str | None = None) 
         _append_event(database, connection, batch, token.issued_by, token.name, "TokenIssued", data)
         connection.execute(delete(_tokens).where(_tokens.c.name == token.name))
         connection.execute(insert(_tokens).values(_row(token)))
+    report(database, batch)
 
 
 def revoke(database: Database, name: str, *, actor: str, now: int, reason: str | None = None) -> bool:
@@ -89,6 +90,7 @@ def revoke(database: Database, name: str, *, actor: str, now: int, reason: str |
             return False
         _append_event(database, connection, batch, actor, name, "TokenRevoked", {"id": token.id, "reason": reason})
         connection.execute(update(_tokens).where(_tokens.c.name == name).values(revoked_at=now))
+    report(database, batch)
     return True
 
 

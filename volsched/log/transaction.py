@@ -239,8 +239,13 @@ def _execute(
         lost.mark, lost.outcomes = mark, answers()
         raise
     seconds = time.monotonic() - locked
-    reach("commit.after")
     database.meters.head_lock.observe(seconds)
+    report(database, batch, seconds)
+    return answers()
+
+
+def report(database: Database, batch: Batch, seconds: float = 0) -> None:
+    """Notify listeners and followers in this process of a batch that is committed."""
+    reach("commit.after")
     if batch.events:
         database.report(Commit(events=batch.events, states=batch.states, seconds=seconds))
-    return answers()

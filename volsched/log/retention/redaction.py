@@ -17,7 +17,7 @@ from volsched.log.events.envelope import REDACTION, REDACTIONS, Event, NewEvent,
 from volsched.log.events.streams import BINDING
 from volsched.log.integrity.replay import MISSING, Progress
 from volsched.log.reads.tail import event, last_until, position_at, read_head
-from volsched.log.transaction import write
+from volsched.log.transaction import report, write
 
 # The closed part of the log: no process needs its events any more, so they may be archived or redacted.
 #
@@ -227,3 +227,4 @@ def _write(
         for stream in {it.stream for it in rewritten if it.stream in ends}:
             of_ended = (kept.c.position > base.position, kept.c.position <= ends[stream])
             connection.execute(delete(kept).where(kept.c.stream == stream, *of_ended))
+    report(database, batch)
