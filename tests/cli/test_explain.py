@@ -179,6 +179,18 @@ def test_a_bound_pod_shows_what_was_decided_then_and_what_would_be_now(run: Run,
     assert past["decidedAt"] > 0
 
 
+def test_a_pod_on_a_node_that_was_deleted_says_so(run: Run, db: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    shutil.copyfile(db, copy)
+    assert run("delete", "node", "n1", "--db", copy).code == 0
+    assert (
+        "pod default/db, on node n1, which does not exist any more\n"
+        in run("explain", "pod", "db", "--db", copy).out
+    )
+    assert json.loads(run("explain", "pod", "db", "--db", copy, "-o", "json").out)["nodeGone"]
+    assert "nodeGone" not in run("explain", "pod", "db", "--db", db, "-o", "json").out
+
+
 def test_a_waiting_pod_shows_the_stored_refusal_and_a_fresh_one(run: Run, db: str) -> None:
     ran = run("explain", "pod", "late", "--db", db)
     assert ran.code == 4

@@ -71,6 +71,8 @@ def explain_pod(
         "refused": [_group(group) for group in result.refusals()],
         "remedies": [_remedy(it) for it in remedies],
     }
+    if pod.node_name and pod.node_name not in index.snapshot.nodes:
+        answer["nodeGone"] = True
     if pod.scheduler_name not in OUR_SCHEDULERS:
         answer["scheduler"] = pod.scheduler_name
     stuck = stuck_claims(index.snapshot, pod)
