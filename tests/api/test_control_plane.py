@@ -356,7 +356,7 @@ def test_what_is_not_kept_cannot_be_made_and_leases_cannot_be_watched(shared: Se
 
     sets = "/apis/apps/v1/namespaces/default/replicasets"
     assert told(shared.http.post(sets, json={})) == (
-        405, "replicasets are not kept here: there are none, and none can be made",
+        405, "replicasets are not kept here: there are none, and none can be created",
     )  # fmt: skip
     assert shared.http.get(f"{sets}/web").status_code == 404
     assert told(shared.http.get(f"{LEASES}?watch=1")) == (405, "leases cannot be watched; get them instead")

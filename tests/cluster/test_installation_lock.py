@@ -147,7 +147,7 @@ def test_a_store_that_decides_in_one_mode_is_nobodys_lock_in_another(
     ClusterObserver(sqlite, cluster).attach(cluster.describe(), NOW)
     assert holder_of(sqlite, GATE_MODE) is not None
     ClusterObserver(sqlite, cluster, mode=OWN).attach(cluster.describe(), NOW)
-    with pytest.raises(WrongModeError, match=r"decides in mode own.*give mode gate a store of its own"):
+    with pytest.raises(WrongModeError, match=r"decides in mode own.*use another store for mode gate"):
         ClusterObserver(sqlite, cluster, mode=GATE_MODE).attach(cluster.describe(), NOW)
     # Whoever only observes it meanwhile does not make it free for another mode.
     ClusterObserver(sqlite, cluster).attach(replace(cluster.describe(), version="1.99"), NOW)
