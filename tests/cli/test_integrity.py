@@ -228,22 +228,6 @@ def test_an_export_is_imported_elsewhere_and_verifies(run: Run, db: Path, tmp_pa
     assert (ran.code, "has 15 events already" in ran.err) == (1, True)
 
 
-@pytest.mark.parametrize(("verb", "written_by"), [("import-log", "export"), ("restore", "backup")])
-def test_a_damaged_file_leaves_no_store_behind(
-    run: Run, db: Path, tmp_path: Path, verb: str, written_by: str
-) -> None:
-    """Behind its first line, so that the store is created before the damage is read."""
-    whole, damaged, copy = tmp_path / "log.jsonl", tmp_path / "damaged.jsonl", tmp_path / "copy.db"
-    run(written_by, "--db", str(db), str(whole))
-    damaged.write_text(whole.read_text().replace("scheduler", "somebody", 1))
-    assert run(verb, "--db", str(copy), str(damaged)).code == 5
-    assert list(tmp_path.glob("copy.db*")) == []
-    assert run("migrate", "--db", str(copy)).code == 0
-    assert run(verb, "--db", str(copy), str(damaged)).code == 5
-    assert copy.exists()
-    assert run(verb, "--db", str(copy), str(whole)).code == 0
-
-
 def test_export_to_standard_output_is_data_only(run: Run, db: Path) -> None:
     ran = run("export", "--db", str(db), "--from", "4", "--to", "6", "-")
     assert ran.err == ""

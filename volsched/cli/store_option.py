@@ -55,13 +55,7 @@ def explained(*files: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(
-    db: str | None,
-    *files: str,
-    name: str = "volsched cli",
-    creates: bool = False,
-    keeps_if_failed: bool = True,
-) -> Iterator["Database"]:
+def opened(db: str | None, *files: str, name: str = "volsched cli", creates: bool = False) -> Iterator["Database"]:
     """The store, ready for use; `files` as in `explained`, `name` as PostgreSQL shows it.
 
     `creates`: the command writes into a store, and creates one on SQLite if there is none. Tables of an older
@@ -83,19 +77,15 @@ def opened(
     with explained(*files):
         url = database_url(db)
         try:
-            database, created = _open_or_create(url, name) if creates else (open_store(url, name=name), False)
+            database = _open_or_create(url, name) if creates else open_store(url, name=name)
         except NotMigratedError as error:
             # The message ends with the remedy, a command, which must name this store and not the default one.
             fail(Exit.FAILURE, str(error) + ("" if db is None else f" --db {_shell_word(db)}"))
         log_work_on(database)
-        failed = True
         try:
             yield database
-            failed = False
         finally:
             database.close()
-            if failed and created and not keeps_if_failed:
-                database.file.remove()
 
 
 @contextmanager
@@ -118,18 +108,17 @@ def opened_or_empty(db: str | None) -> Iterator["Database"]:
         yield database
 
 
-def _open_or_create(url: str, name: str) -> tuple["Database", bool]:
-    """The store, and whether it was created."""
+def _open_or_create(url: str, name: str) -> "Database":
     from volsched.log.store import migrate_store, open_store
     from volsched.runtime.user_files import default_url
 
     try:
-        return open_store(url, name=name), False
+        return open_store(url, name=name)
     except NoStoreError:
         migrate_store(url, make_directory=url == default_url())
         database = open_store(url, name=name)
         console.stderr.print(f"created a new store in {database.place}", markup=False)
-        return database, True
+        return database
 
 
 def _shell_word(db: str) -> str:

@@ -17,7 +17,6 @@ from volsched.cli.question_command import answer_to, client_of
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, explained, now_us, opened, position_of
 from volsched.log.durable_files import import_log, read_first_manifest, verify_export
-from volsched.log.errors import NoStoreError, NotMigratedError
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.archive import archive as archive_log
 from volsched.log.retention.backup import Backup, back_up, check_backup, read_backup
@@ -30,10 +29,11 @@ from volsched.log.retention.export import (
     write_csv,
     write_jsonl,
 )
-from volsched.log.store import migrate_store, open_store
+from volsched.log.store import migrate_store
 from volsched.questions.audit.parameters import MOST_EXPORTED
 from volsched.runtime.clock import rfc3339
 from volsched.runtime.settings import database_url
+from volsched.runtime.user_files import default_url
 
 EXPORT_EXAMPLES = """
 Examples:
@@ -134,7 +134,7 @@ def import_file(
             lines = [
                 _with_header(it, read, file) for file, (it, read) in enumerate(zip(lines, headers, strict=True))
             ]
-        with opened(db, *files, creates=True, keeps_if_failed=False) as database:
+        with opened(db, *files, creates=True) as database:
             *earlier, (final, last) = (lines_and_total(it, "last") for it in lines)
             with progress_bar("Importing", last) as progress:
                 manifest = import_log(database, *(it for it, _ in earlier), final, progress=progress)
@@ -229,24 +229,14 @@ def restore(
         lines = _with_header(lines_of(file), read_backup)
     with explained():
         url = database_url(db)
-        _migrate_if_needed(url)
-    with opened(db, file, creates=True, keeps_if_failed=False) as database:
+        migrate_store(url, make_directory=url == default_url())
+    with opened(db, file) as database:
         lines, last = lines_and_total(lines, "position")
         with progress_bar("Restoring", last) as progress:
             summary = restore_store(database, lines, progress=progress)
     _report(Path(file), summary, "is restored", output)
     if output is Output.table:
         stdout.print("next: volsched recover, then start the processes; what happened since is not in it")
-
-
-def _migrate_if_needed(url: str) -> None:
-    """A store that exists; one that does not is created later, and removed if the backup cannot be restored."""
-    try:
-        open_store(url).close()
-    except NoStoreError:
-        pass
-    except NotMigratedError:
-        migrate_store(url)
 
 
 def _with_header(lines: Iterator[str], read: Callable[[Iterator[str]], object], file: int = 0) -> Iterator[str]:

@@ -83,12 +83,6 @@ class StoreFile:
         if self.path is not None:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, OWN))
 
-    def remove(self) -> None:
-        """Remove the file and those that SQLite keeps beside it; all connections are closed."""
-        if self.path is not None:
-            for suffix in ("", "-wal", "-shm"):
-                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-
 
 def sqlite_file(url: URL) -> Path | None:
     """The file of an SQLite store; None for a server, memory, or a URI that SQLite reads itself."""
