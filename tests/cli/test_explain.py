@@ -183,12 +183,20 @@ def test_a_pod_on_a_node_that_was_deleted_says_so(run: Run, db: str, tmp_path: P
     copy = str(tmp_path / "copy.db")
     shutil.copyfile(db, copy)
     assert run("delete", "node", "n1", "--db", copy).code == 0
-    assert (
-        "pod default/db, on node n1, which does not exist any more\n"
-        in run("explain", "pod", "db", "--db", copy).out
-    )
+    assert "pod default/db, on node n1, which does not exist\n" in run("explain", "pod", "db", "--db", copy).out
     assert json.loads(run("explain", "pod", "db", "--db", copy, "-o", "json").out)["nodeGone"]
     assert "nodeGone" not in run("explain", "pod", "db", "--db", db, "-o", "json").out
+
+
+def test_a_pod_put_by_hand_on_a_node_that_does_not_exist_is_explained(run: Run, db: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    shutil.copyfile(db, copy)
+    node = json.loads(run("explain", "pod", "fixed", "--db", copy, "-o", "json").out)["node"]
+    assert run("delete", "node", node, "--db", copy).code == 0
+    ran = run("explain", "pod", "fixed", "--db", copy)
+    assert ran.code == 4
+    assert f"on node {node}, which does not exist\n" in ran.out
+    assert f"{node} cannot serve its claims; delete the pod and create it without spec.nodeName" in ran.out
 
 
 def test_a_waiting_pod_shows_the_stored_refusal_and_a_fresh_one(run: Run, db: str) -> None:

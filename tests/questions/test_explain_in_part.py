@@ -89,11 +89,13 @@ def store_of(random: Random) -> list[Manifest]:
         labels = random.choice(({}, {"tier": "ssd"}, {"tier": "hdd"}))
         phase = random.choice(("Available", "Available", "Released", "Pending", ""))
         sizes = random.choice((SIZES[:1], SIZES[1:3], SIZES, [f"{size}Gi" for size in range(1, 30)]))
-        one_size, on_every_node = random.random() < 0.5, random.random() < 0.4
+        one_size, on_every_node, reached_from_all = (random.random() < chance for chance in (0.5, 0.4, 0.1))
         for place in range(count):
             name = f"pv-{random.randrange(10_000):04}-{len(volumes)}"
             own = spec | source(name)
-            if on_every_node:
+            if reached_from_all:
+                del own["nodeAffinity"]
+            elif on_every_node:
                 own["nodeAffinity"] = _affinity(HOSTNAME, NODES[place % len(NODES)])
             if not one_size:
                 own["capacity"] = {"storage": random.choice(sizes)}
@@ -105,8 +107,12 @@ def store_of(random: Random) -> list[Manifest]:
         names = []
         for place in range(random.randint(0, 3)):
             names.append(f"data-{number}-{place}")
-            objects.append(_claim(random, names[-1], volumes))
-        mounts = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in names]
+            if random.random() < 0.9:
+                objects.append(_claim(random, names[-1], volumes))
+        mounts: list[Manifest] = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in names]
+        if random.random() < 0.2:
+            template = {"spec": _claim(random, "own", volumes)["spec"]}
+            mounts.append({"name": "own", "ephemeral": {"volumeClaimTemplate": template}})
         spec = {"volumes": mounts, "containers": [{"name": "c"}]}
         if random.random() < 0.2:
             spec["nodeName"] = random.choice(NODES)
@@ -268,6 +274,32 @@ def test_what_is_laid_over_the_store_is_read_too(sqlite: Database) -> None:
     over = objects_of([named, grown, pod])
     whole = explanation(sight_of(sqlite, over, profile=VOLSCHED), "default/laid", node=None, now=0)
     assert explanation_from_sample(sqlite, over, "default/laid", profile=VOLSCHED, now=0) == whole
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_volume_that_is_laid_over_stands_for_no_other(sqlite: Database) -> None:
+    """All but one of the volumes that fit have another class in the manifests."""
+    requested: Manifest = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    spec = requested | {"nodeAffinity": _affinity(HOSTNAME, "n-0")}
+    volumes = [
+        _object(
+            "PersistentVolume",
+            f"pv-{number:02}",
+            spec=spec | {"capacity": {"storage": "10Gi"}} | _directory(str(number)),
+            status={"phase": "Available"},
+        )
+        for number in range(20)
+    ]
+    requested |= {"resources": {"requests": {"storage": "10Gi"}}}
+    claim = _object("PersistentVolumeClaim", "data", namespace="default", spec=requested)
+    mount = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    containers = [{"name": "c", "image": "i"}]
+    pod = _object("Pod", "web", namespace="default", spec={"volumes": [mount], "containers": containers})
+    stored(sqlite, [_class("local"), *(_node(it, "z-0", cordoned=False) for it in NODES), *volumes, claim, pod])
+    over = objects_of([it | {"spec": it["spec"] | {"storageClassName": "other"}} for it in volumes[:19]])
+    whole = explanation(sight_of(sqlite, over, profile=VOLSCHED), "default/web", node=None, now=0)
+    assert whole["chosen"]["bindings"][0]["volume"] == "pv-19"
+    assert explanation_from_sample(sqlite, over, "default/web", profile=VOLSCHED, now=0) == whole
 
 
 def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:

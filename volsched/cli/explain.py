@@ -150,7 +150,7 @@ for other in PODS:
 
 def _print_explanation(answer: dict[str, Any]) -> None:
     planned = f", which {answer['plannedBy']} would make" if "plannedBy" in answer else ""
-    gone = ", which does not exist any more" if "nodeGone" in answer else ""
+    gone = ", which does not exist" if "nodeGone" in answer else ""
     _line(0, f"pod {answer['pod']}{planned}" + (f", on node {answer['node']}{gone}" if answer["node"] else ""))
     if "scheduler" in answer:
         _line(0, f'its schedulerName is "{answer["scheduler"]}": another scheduler places it, not volsched')

@@ -166,6 +166,7 @@ def pod_explanation(sight: Sight, pod: Pod, *, node: str | None, now: int) -> di
     # The decision counts the pod's assumption; but only its own manifest shows whether it has a node.
     if failures is not None and not _has_node(states, pod.key):
         answer |= _failing_answer(sight, answer, failures)
+        answer.pop("nodeGone", None)
     else:
         failures = None
     return {"past": past, "failing": failures} | answer

@@ -78,7 +78,8 @@ def explain_pod(
     stuck = stuck_claims(index.snapshot, pod)
     if stuck and binding is None:
         # A remedy is tried before it is proposed: this one on the pod's own node, as `bind claim` does.
-        can_serve = survey(index, unplaced, surroundings, only=pod.node_name).fits
+        is_there = pod.node_name in index.snapshot.nodes
+        can_serve = is_there and survey(index, unplaced, surroundings, only=pod.node_name).fits
         remedies_there = _stuck_remedies(pod, stuck, can_serve=can_serve)
         answer["stuck"] = {"claims": stuck, "why": SET_BY_HAND, "remedies": remedies_there}
     return answer

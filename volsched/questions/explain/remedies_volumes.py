@@ -17,6 +17,7 @@ from volsched.kube.storage import (
     StorageClass,
     Volume,
 )
+from volsched.kube.workloads import Pod
 from volsched.questions.explain.remedies_nodes import label_node, limit_changes, may_label
 from volsched.questions.explain.remedies_scene import (
     RemedyScene,
@@ -41,6 +42,7 @@ from volsched.scheduling.rules.pod_claims import (
     selected_node,
 )
 from volsched.scheduling.rules.reasons import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
+from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import Rejection, Rule
 
 # Remedies for a claim whose volume cannot be provisioned: no capacity, or the class excludes the place.
@@ -194,7 +196,7 @@ def _claim_changes(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]
 
 def _create_claim(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]:
     if use.ephemeral:
-        claim = from_template(scene.snapshot, scene.pod, use)
+        claim = created_claim(scene.snapshot, scene.pod, use)
         text = f'have PersistentVolumeClaim "{use.key}" created from the pod\'s template (volsched schedule)'
         yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(claim,))
         return
@@ -202,15 +204,22 @@ def _create_claim(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]:
     default = default_class(classes)
     ready = [it for it in classes if it.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER]
     for class_ in sorted(ready, key=lambda it: (it is not default, it.name))[:CLASSES_TRIED]:
-        claim = Claim(
-            meta=Metadata(name=use.name, namespace=use.namespace),
-            access_modes=(READ_WRITE_ONCE,),
-            requests={"storage": FOR_EXAMPLE},
-            storage_class_name=class_.name,
-            phase="Pending",
-        )
+        claim = created_claim(scene.snapshot, scene.pod, use, class_.name)
         text = f'create PersistentVolumeClaim "{use.key}", for example {FOR_EXAMPLE} of class "{class_.name}"'
         yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(claim,))
+
+
+def created_claim(snapshot: Snapshot, pod: Pod, use: ClaimUse, class_name: str | None = None) -> Claim:
+    """The claim that a remedy creates for the pod: from its template, or one for example."""
+    if use.ephemeral:
+        return from_template(snapshot, pod, use)
+    return Claim(
+        meta=Metadata(name=use.name, namespace=use.namespace),
+        access_modes=(READ_WRITE_ONCE,),
+        requests={"storage": FOR_EXAMPLE},
+        storage_class_name=class_name,
+        phase="Pending",
+    )
 
 
 def _let_wait_for_pod(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:

@@ -23,9 +23,16 @@ from volsched.log.events.fold import ObjectState
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.reads.lookups import count_of
 from volsched.log.reads.tail import read_head, state_as_of
-from volsched.log.reads.volume_outlines import free_volumes, load_but_outlined, load_volumes, settled_volumes
+from volsched.log.reads.volume_outlines import (
+    VolumeOutline,
+    free_volumes,
+    load_but_outlined,
+    load_volumes,
+    settled_volumes,
+)
 from volsched.questions.explain.explain import stuck_claims
 from volsched.questions.explain.remedies import first_nodes
+from volsched.questions.explain.remedies_volumes import created_claim
 from volsched.questions.explain.survey import NodeSurroundings, StoreSample, is_small, sampled_nodes
 from volsched.questions.explain.volume_sample import for_decision, for_remedies, nearest_anywhere
 from volsched.questions.simulate.changes import lay_over
@@ -42,6 +49,7 @@ from volsched.scheduling.cluster_view import Picture, read_object
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.snapshot import Snapshot
 
 MANY_VOLUMES = 2_000
 """With fewer volumes than this, all are read."""
@@ -66,6 +74,7 @@ def explanation_from_sample(
         sight = _sight_without_volumes(connection, database, objects, profile, claims)
         workload = add_planned_pod(sight, key)
         pod = pod_in(sight, key, namespaces)
+        _load(connection, sight, (it.volume_name for it in _surroundings(sight, pod).claims() if it.volume_name))
         fits = _fits(connection, sight, pod, node, now)
         nodes = None if fits else _load_what_may_be_named(connection, sight, pod, node, claims)
     assert sight.picture is not None
@@ -107,8 +116,7 @@ def _sight_without_volumes(
     picture.update(world.states)
     lay_over(picture.index, objects)
     sight = Sight(picture.index, database, picture, objects)
-    stored = (picture.index.snapshot.claim(key) for key in sorted(claims or ()))
-    named_volumes = [it.volume_name for it in (*objects, *stored) if isinstance(it, Claim)]
+    named_volumes = [it.volume_name for it in objects if isinstance(it, Claim)]
     named_volumes += [it.volume_name for it in objects if isinstance(it, VolumeAttachment)]
     _load(connection, sight, filter(None, named_volumes))
     return sight
@@ -122,7 +130,7 @@ def _fits(connection: Connection, sight: Sight, pod: Pod, node: str | None, now:
     sizes = _sizes(claims)
     if sizes:
         outlines = free_volumes(connection, classes={it.class_name for it in claims}, least=min(sizes))
-        _load(connection, sight, for_decision(outlines, sizes=sizes))
+        _load(connection, sight, for_decision(_without_laid_over(sight, outlines), sizes=sizes))
     avoid, demerits = failure_memory(sight, pod, now)
     return sight.index.decide(replace(pod, node_name=""), avoid=avoid, demerits=demerits).chosen is not None
 
@@ -131,10 +139,9 @@ def _load_what_may_be_named(
     connection: Connection, sight: Sight, pod: Pod, node: str | None, claims: set[str] | None
 ) -> Sequence[str] | None:
     """Returns the sampled nodes; None if a node is asked about."""
-    free = free_volumes(connection)
-    settled = [] if claims is None else settled_volumes(connection, but_of=claims)
-    # A remedy may recreate a claim that is bound.
-    sizes = _sizes(_surroundings(sight, pod).claims())
+    free = _without_laid_over(sight, free_volumes(connection))
+    settled = [] if claims is None else _without_laid_over(sight, settled_volumes(connection, but_of=claims))
+    sizes = _sizes_after_remedies(sight.index.snapshot, pod)
     for outlines in (free, settled):
         _load(connection, sight, nearest_anywhere(outlines, sizes=sizes))
     unplaced = replace(pod, node_name="")
@@ -162,6 +169,18 @@ def _reach(sight: Sight, names: Iterable[str]) -> Callable[[str | None], bool]:
 
 def _surroundings(sight: Sight, pod: Pod) -> NodeSurroundings:
     return NodeSurroundings(sight.index.snapshot, pod, sight.index.profile)
+
+
+def _without_laid_over(sight: Sight, outlines: Iterable[VolumeOutline]) -> list[VolumeOutline]:
+    """Without those that have other content here: they would stand for volumes that they are not like."""
+    laid_over = {it.name for it in sight.objects if isinstance(it, Volume)}
+    return [it for it in outlines if it.key not in laid_over]
+
+
+def _sizes_after_remedies(snapshot: Snapshot, pod: Pod) -> list[int]:
+    """The sizes of all claims of the pod. A remedy may recreate a bound one, or create a missing one."""
+    uses = {use.key: use for use in claim_uses(pod)}
+    return _sizes(snapshot.claim(key) or created_claim(snapshot, pod, use) for key, use in uses.items())
 
 
 def _sizes(claims: Iterable[Claim]) -> list[int]:
