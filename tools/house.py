@@ -104,7 +104,7 @@ def pronouns() -> Iterator[str]:
     for path, text in modules(*(f"volsched/{room}" for room in NAMED), "workers"):
         if not BOUND.search(text):
             continue
-        lines = [number for number, line in enumerate(text.splitlines(), 1) if PRONOUN.search(line)]
+        lines = [number for number, line in enumerate(text.split("\n"), 1) if PRONOUN.search(line)]
         for function in ast.walk(ast.parse(text)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 within = lines[bisect_left(lines, function.lineno) : bisect_right(lines, function.end_lineno or 0)]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.support.manifest_samples import REMOVED, changed, load, problems, sample
 from volsched.kube.kinds import KINDS
@@ -322,6 +323,9 @@ def test_volumes_of_one_place_share_the_value_of_their_affinity() -> None:
     assert isinstance(second, Volume)
     assert first.node_affinity is not None
     assert first.node_affinity is second.node_affinity
+    with pytest.raises(ValidationError, match="required"):
+        # JSON has no such number, and its writer would make it a missing affinity.
+        KINDS["PersistentVolume"].read({"metadata": {}, "spec": {"nodeAffinity": {"required": float("nan")}}})
     values = "spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values"
     assert problems(changed(sample("PersistentVolume"), values, [True])) == [
         "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]: true must be a string, "

@@ -78,6 +78,7 @@ def test_every_type_of_event_has_words(name: str) -> None:
     assert words_of(event(name, data))
     newer = event(name, {"x": 1})._replace(schema=entry.schema + 1)
     assert words_of(newer) == name
+    assert reason_of(newer) is None
 
 
 def test_what_the_words_of_events_say() -> None:

@@ -94,7 +94,9 @@ def _shared_affinity(raw: Any) -> Any:
     if not isinstance(raw, dict):
         return raw
     try:
-        return _affinity_of(orjson.dumps(raw, option=orjson.OPT_PASSTHROUGH_DATETIME))
+        text = orjson.dumps(raw, option=orjson.OPT_PASSTHROUGH_DATETIME)
+        # What is not finite is written as null: it must be refused, not read as missing.
+        return raw if b"null" in text else _affinity_of(text)
     except (ValidationError, TypeError):
         # Read once more as a part of its volume, whose errors name the place.
         return raw

@@ -33,12 +33,13 @@ def words_of(event: Event) -> str:
 
 
 def reason_of(event: Event) -> str | None:
-    data = _data(event)
-    if event.type == "AttemptFailed":
+    data, entry = _data(event), CATALOGUE.get(event.type)
+    is_known = entry is not None and event.schema <= entry.schema
+    if is_known and event.type == "AttemptFailed":
         return ": ".join(filter(None, (data["message"], data.get("words"))))
     if isinstance(data.get("reason"), str):
         return str(data["reason"])
-    if event.type == "AttemptMade":
+    if is_known and event.type == "AttemptMade":
         return str(data["detail"].get("message")) or None
     return None
 
