@@ -204,21 +204,32 @@ def questions(objects: list[Manifest]) -> Iterator[tuple[str, str | None, Profil
         yield pod, None, PARITY
 
 
+def compare_answers(database: Database, seed: int) -> None:
+    objects = store_of(Random(seed))
+    stored(database, objects)
+    for pod, node, profile in questions(objects):
+        whole = explanation(sight_of(database, (), profile=profile), pod, node=node, now=0)
+        part = explanation_from_sample(database, (), pod, profile=profile, now=0, node=node)
+        assert part == whole, (seed, pod, node, profile.name)
+
+
 @pytest.mark.usefixtures("sampled")
 @pytest.mark.parametrize("seed", range(0, STORES, 4))
 def test_a_part_of_the_volumes_gives_the_answer_of_all(seed: int) -> None:
     for each in range(seed, seed + 4):
-        objects = store_of(Random(each))
         with fresh_store() as database:
-            stored(database, objects)
-            for pod, node, profile in questions(objects):
-                whole = explanation(sight_of(database, (), profile=profile), pod, node=node, now=0)
-                part = explanation_from_sample(database, (), pod, profile=profile, now=0, node=node)
-                assert part == whole, (each, pod, node, profile.name)
+            compare_answers(database, each)
 
 
 @pytest.mark.usefixtures("sampled")
-def test_a_remedy_gives_the_node_that_the_whole_store_gives(sqlite: Database) -> None:
+@pytest.mark.parametrize("seed", range(STORES, STORES + 3))
+def test_either_engine_gives_the_answer_of_all(database: Database, seed: int) -> None:
+    """The database takes outlines out of the manifests, and writes their JSON in its own way."""
+    compare_answers(database, seed)
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_remedy_gives_the_node_that_the_whole_store_gives(database: Database) -> None:
     """A remedy is found on a node that is judged, and the decision chooses among all nodes."""
     nodes = [_node(name, "z-0", cordoned=False) for name in NODES]
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
@@ -240,12 +251,12 @@ def test_a_remedy_gives_the_node_that_the_whole_store_gives(sqlite: Database) ->
         mount = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{number}"}}
         pod_spec = {"volumes": [mount], "containers": [{"name": "c"}]}
         pods += [claim, _object("Pod", f"web-{number}", namespace="default", spec=pod_spec)]
-    stored(sqlite, [_class("local"), *nodes, *volumes, *pods])
+    stored(database, [_class("local"), *nodes, *volumes, *pods])
     chosen = set()
     for number in range(6):
         pod = f"default/web-{number}"
-        whole = explanation(sight_of(sqlite, (), profile=VOLSCHED), pod, node=None, now=0)
-        assert explanation_from_sample(sqlite, (), pod, profile=VOLSCHED, now=0) == whole
+        whole = explanation(sight_of(database, (), profile=VOLSCHED), pod, node=None, now=0)
+        assert explanation_from_sample(database, (), pod, profile=VOLSCHED, now=0) == whole
         chosen |= {it["node"] for it in whole["remedies"]}
     assert len(chosen) > 1
 
@@ -277,7 +288,7 @@ def test_what_is_laid_over_the_store_is_read_too(sqlite: Database) -> None:
 
 
 @pytest.mark.usefixtures("sampled")
-def test_a_volume_that_is_laid_over_stands_for_no_other(sqlite: Database) -> None:
+def test_a_volume_that_is_laid_over_stands_for_no_other(database: Database) -> None:
     """All but one of the volumes that fit have another class in the manifests."""
     requested: Manifest = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
     spec = requested | {"nodeAffinity": _affinity(HOSTNAME, "n-0")}
@@ -295,11 +306,11 @@ def test_a_volume_that_is_laid_over_stands_for_no_other(sqlite: Database) -> Non
     mount = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     containers = [{"name": "c", "image": "i"}]
     pod = _object("Pod", "web", namespace="default", spec={"volumes": [mount], "containers": containers})
-    stored(sqlite, [_class("local"), *(_node(it, "z-0", cordoned=False) for it in NODES), *volumes, claim, pod])
+    stored(database, [_class("local"), *(_node(it, "z-0", cordoned=False) for it in NODES), *volumes, claim, pod])
     over = objects_of([it | {"spec": it["spec"] | {"storageClassName": "other"}} for it in volumes[:19]])
-    whole = explanation(sight_of(sqlite, over, profile=VOLSCHED), "default/web", node=None, now=0)
+    whole = explanation(sight_of(database, over, profile=VOLSCHED), "default/web", node=None, now=0)
     assert whole["chosen"]["bindings"][0]["volume"] == "pv-19"
-    assert explanation_from_sample(sqlite, over, "default/web", profile=VOLSCHED, now=0) == whole
+    assert explanation_from_sample(database, over, "default/web", profile=VOLSCHED, now=0) == whole
 
 
 def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:
